@@ -1,0 +1,27 @@
+"""Canonical text and its hash: what every key in Tilewright is made of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+
+def canonical_json(value: Any) -> str:
+    """One text for one value: sorted keys, no spaces, ASCII, no NaN or infinity.
+
+    Raises:
+        ValueError: `value` holds NaN or infinity.
+        TypeError: `value` holds something JSON has no form for.
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def sha256_text(text: str) -> str:
+    """The SHA-256 of a text's UTF-8 form, in hexadecimal."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sha256_json(value: Any) -> str:
+    """The SHA-256 of a value's canonical JSON, in hexadecimal."""
+    return sha256_text(canonical_json(value))

@@ -1,0 +1,156 @@
+"""What an operator's `spec.py` declares: shapes, dtypes, costs and tolerance, without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+
+from tilewright.errors import UsageError, nearest
+from tilewright.workload import DTYPE_BYTES, NAME, Workload, parse_parameters
+
+RESERVED_NAMES = frozenset({"cfg", "target"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """Shape, dtype and strides of a tensor.
+
+    Attributes:
+        shape: extents.
+        dtype: torch dtype name.
+        strides: in elements; contiguous where none are given.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its elements, without padding between them."""
+        return prod(self.shape) * DTYPE_BYTES[self.dtype]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalarSpec:
+    """A plain number that the operator takes, at the value used for tuning."""
+
+    value: int | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorArg:
+    """What is known of a call's tensor argument: shape, strides in elements, torch dtype name."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerance:
+    """How far an output may be from the reference in higher precision.
+
+    Attributes:
+        rel_norm: largest allowed ‖out - ref‖₂ / ‖ref‖₂.
+        max_error: largest allowed max|out - ref| / rms(ref).
+        reason: where the two figures come from.
+    """
+
+    rel_norm: float
+    max_error: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSpec:
+    """One operator class, the same for all its schedules.
+
+    Attributes:
+        name: the operator's name, equal to its folder's.
+        summary: one line.
+        dims: dim names, in the order people write them.
+        dtypes: allowed torch dtype names by dtype parameter; the first is the default.
+        layouts: allowed words by layout parameter; the first is the default.
+        arguments: names of the call's inputs, in order; scalars last.
+        inputs: specs of the inputs for a workload, by the names in `arguments`.
+        outputs: specs of the outputs for a workload, in the order `launch` takes them.
+        flops: floating-point operations of a workload.
+        bytes_moved: fewest bytes that must pass through device memory.
+        tolerance: allowed error for a workload.
+        infer: workload parameters (flat: dims, dtypes, layout) from a call's tensor arguments.
+        workload_sets: named lists of workload parameters.
+        buckets: for dims that vary at run time, the extents at which they are tuned.
+        mutates: inputs that the operator changes in place.
+        predict: analytic time estimate of a config in µs, where the author has one.
+    """
+
+    name: str
+    summary: str
+    dims: tuple[str, ...]
+    dtypes: Mapping[str, tuple[str, ...]]
+    arguments: tuple[str, ...]
+    inputs: Callable[[Workload], Mapping[str, TensorSpec | ScalarSpec]]
+    outputs: Callable[[Workload], Mapping[str, TensorSpec]]
+    flops: Callable[[Workload], float]
+    bytes_moved: Callable[[Workload], float]
+    tolerance: Callable[[Workload], Tolerance]
+    infer: Callable[[Mapping[str, TensorArg]], Mapping[str, int | str]]
+    layouts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    workload_sets: Mapping[str, Sequence[Mapping[str, int | str]]] = field(default_factory=dict)
+    buckets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    mutates: tuple[str, ...] = ()
+    predict: Callable[..., float] | None = None
+
+    def __post_init__(self) -> None:
+        names = [*self.dims, *self.dtypes, *self.layouts]
+        for name in names:
+            if not NAME.match(name) or name in RESERVED_NAMES or names.count(name) > 1:
+                raise UsageError(f"operator {self.name}: {name!r} is not a usable parameter name (a plain name, used once, not cfg or target)")
+
+    def workload(self, parameters: Mapping[str, int | str] | str) -> Workload:
+        """The workload of the given parameters, with defaults for dtypes and layouts that are not given.
+
+        Args:
+            parameters: a mapping, or text such as `M=16,N=32,K=64,dtype=float16`.
+
+        Raises:
+            UsageError: a dim is missing, a name is unknown, or a value is not allowed.
+        """
+        given = dict(parse_parameters(parameters) if isinstance(parameters, str) else parameters)
+        known = [*self.dims, *self.dtypes, *self.layouts]
+        for name in given:
+            if name not in known:
+                raise UsageError(f"operator {self.name}: unknown workload parameter {name!r}; {nearest(name, known)}")
+        missing = [name for name in self.dims if name not in given]
+        if missing:
+            raise UsageError(f"operator {self.name}: missing dim {', '.join(missing)}; give all of {', '.join(f'{d}=...' for d in self.dims)}")
+        dims: dict[str, int] = {}
+        for name in self.dims:
+            extent = given[name]
+            if not isinstance(extent, int):
+                raise UsageError(f"operator {self.name}: dim {name}={extent!r} must be an integer of 1 or more")
+            dims[name] = extent
+        return Workload(
+            operator=self.name,
+            dims=dims,
+            dtypes={name: self._choice(name, given, allowed) for name, allowed in self.dtypes.items()},
+            layout={name: self._choice(name, given, allowed) for name, allowed in self.layouts.items()},
+        )
+
+    def _choice(self, name: str, given: Mapping[str, int | str], allowed: tuple[str, ...]) -> str:
+        value = str(given.get(name, allowed[0]))
+        if value not in allowed:
+            raise UsageError(f"operator {self.name}: {name}={value!r} is not supported; {nearest(value, allowed)}")
+        return value
+
+    def workload_set(self, name: str) -> list[Workload]:
+        """The workloads of a named set.
+
+        Raises:
+            UsageError: there is no such set.
+        """
+        if name not in self.workload_sets:
+            raise UsageError(f"operator {self.name}: no workload set {name!r}; {nearest(name, self.workload_sets)}")
+        return [self.workload(parameters) for parameters in self.workload_sets[name]]

@@ -1,0 +1,204 @@
+"""What one line of a tuning log says. docs/log-format.md explains each field."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from tilewright.canonical import canonical_json
+from tilewright.target import Target, Toolchain
+from tilewright.workload import Workload
+
+SCHEMA: Final = 1
+
+# A knob's value: a plain word or number, or the parts of a split, a permutation, or annotations.
+Value = int | float | str | bool | list[int | str]
+Config = Mapping[str, Value]
+
+
+def config_key(config: Config) -> str:
+    """The canonical text of a config: what makes two trials the same."""
+    return canonical_json(dict(config))
+
+
+class Status(enum.StrEnum):
+    """How a candidate ended."""
+
+    OK = "ok"
+    COMPILE_ERROR = "compile_error"
+    COMPILE_TIMEOUT = "compile_timeout"
+    OUT_OF_RESOURCES = "out_of_resources"
+    LAUNCH_ERROR = "launch_error"
+    RUN_TIMEOUT = "run_timeout"
+    CRASH = "crash"
+    WRONG_RESULT = "wrong_result"
+    OUT_OF_BOUNDS = "out_of_bounds"
+    IMPOSSIBLE = "impossible"
+    CUT = "cut"
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    schema: int = msgspec.field(default_factory=lambda: SCHEMA)  # a factory, so that it is always written
+    session: str = ""
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the binaries of a candidate need, the largest over its kernels.
+
+    Attributes:
+        shared_memory_bytes: shared memory of a block.
+        registers: registers of a thread; None where the target's binary does not say.
+        spill_bytes: bytes spilled by register allocation (stores and loads); None where not known.
+        stack_bytes: stack frame of a thread.
+        scratch_bytes: global scratch that the kernels and the workspace of `launch` ask for.
+        num_warps: warps of a block.
+    """
+
+    shared_memory_bytes: int
+    registers: int | None = None
+    spill_bytes: int | None = None
+    stack_bytes: int | None = None
+    scratch_bytes: int = 0
+    num_warps: int | None = None
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The correctness verdict: the largest errors over the outputs, and what was allowed."""
+
+    rel_norm: float
+    max_error: float
+    rel_norm_allowed: float
+    max_error_allowed: float
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Times of one candidate.
+
+    Attributes:
+        protocol: name of the timing protocol (`graph/1`, `events/1`, `interpreter/1`, or a recording's); times compare only
+            within one.
+        median_us, min_us, max_us: of one call, over the samples.
+        cv: coefficient of variation of the samples.
+        samples: how many.
+        times_us: the samples, where kept.
+    """
+
+    protocol: str
+    median_us: float
+    min_us: float
+    max_us: float
+    cv: float = 0.0
+    samples: int = 1
+    times_us: list[float] = msgspec.field(default_factory=list)
+
+
+class SessionStart(_Line, frozen=True, kw_only=True, tag="session"):
+    """A tuning session began.
+
+    Attributes:
+        started_at: UTC, ISO 8601.
+        tilewright: version.
+        options: search, seed, budgets and device as asked for.
+    """
+
+    started_at: str
+    tilewright: str
+    operator: str
+    workloads: list[Workload]
+    target: Target
+    toolchain: Toolchain
+    options: dict[str, str | int | float | bool | None] = msgspec.field(default_factory=dict)
+
+
+class TrialStart(_Line, frozen=True, kw_only=True, tag="start"):
+    """A candidate is about to touch the device: if no record follows, it may have taken the session down."""
+
+    workload: Workload
+    config: dict[str, Value]
+
+
+class Record(_Line, frozen=True, kw_only=True, tag="trial"):
+    """A candidate that reached the build, and how it ended.
+
+    Attributes:
+        trial: number within the session, from 0, in ask order.
+        workload, target, toolchain: what it was tuned for, and with.
+        template: SHA-256 of the template's text; empty for a recording.
+        config: knob values, `schedule` first where an operator has several.
+        source: SHA-256 of the rendered module; empty for a recording.
+        binary: SHA-256 over the kernels' binaries; empty where none was built.
+        status, message: how it ended, and why.
+        measurement: where it was timed.
+        check: where its outputs were compared.
+        resources: where it was built.
+        build_s: seconds of compiling, 0 where the cache had it.
+        default: whether this is the author's default schedule.
+    """
+
+    trial: int
+    workload: Workload
+    target: Target
+    config: dict[str, Value]
+    status: Status
+    message: str = ""
+    toolchain: Toolchain = msgspec.field(default_factory=Toolchain)
+    template: str = ""
+    source: str = ""
+    binary: str = ""
+    measurement: Measurement | None = None
+    check: Check | None = None
+    resources: Resources | None = None
+    build_s: float = 0.0
+    default: bool = False
+
+
+class VendorRecord(_Line, frozen=True, kw_only=True, tag="vendor"):
+    """A vendor's kernel for a workload, measured in the same session by the same protocol."""
+
+    name: str
+    workload: Workload
+    target: Target
+    status: Status
+    message: str = ""
+    toolchain: Toolchain = msgspec.field(default_factory=Toolchain)
+    measurement: Measurement | None = None
+
+
+class SessionEnd(_Line, frozen=True, kw_only=True, tag="end"):
+    """A tuning session ended in order.
+
+    Attributes:
+        ended_at: UTC, ISO 8601.
+        reason: `budget`, `exhausted`, `early_stop`, `interrupted`, or a host fault's message.
+        trials: records written by this session.
+        rejected: points refused by each `require`, by its reason.
+        wall_s: seconds from start to end.
+    """
+
+    ended_at: str
+    reason: str
+    trials: int
+    rejected: dict[str, int] = msgspec.field(default_factory=dict)
+    wall_s: float = 0.0
+
+
+class KnobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A knob of a recorded space: its name and ordered candidates."""
+
+    name: str
+    candidates: list[Value]
+
+
+class RecordedSpace(_Line, frozen=True, kw_only=True, tag="space"):
+    """The space that a complete recording covers: its knobs in declaration order. Its legal points are the recorded ones."""
+
+    operator: str
+    knobs: list[KnobInfo]
+    complete: bool = True
+    note: str = ""
+
+
+Line = SessionStart | TrialStart | Record | VendorRecord | SessionEnd | RecordedSpace
