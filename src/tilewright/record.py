@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
 from tilewright.canonical import canonical_json
+from tilewright.knobs import Config as Config
+from tilewright.knobs import Value as Value
 from tilewright.target import Target, Toolchain
 from tilewright.workload import Workload
 
 SCHEMA: Final = 1
-
-# A knob's value: a plain word or number, or the parts of a split, a permutation, or annotations.
-Value = int | float | str | bool | list[int | str]
-Config = Mapping[str, Value]
 
 
 def config_key(config: Config) -> str:
@@ -173,6 +170,7 @@ class SessionEnd(_Line, frozen=True, kw_only=True, tag="end"):
     Attributes:
         ended_at: UTC, ISO 8601.
         reason: `budget`, `exhausted`, `early_stop`, `interrupted`, or a host fault's message.
+        finished: keys of the workloads whose search ended in order.
         trials: records written by this session.
         rejected: points refused by each `require`, by its reason.
         wall_s: seconds from start to end.
@@ -181,6 +179,7 @@ class SessionEnd(_Line, frozen=True, kw_only=True, tag="end"):
     ended_at: str
     reason: str
     trials: int
+    finished: list[str] = msgspec.field(default_factory=list)
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
     wall_s: float = 0.0
 

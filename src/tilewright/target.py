@@ -137,6 +137,10 @@ NAMED_TARGETS: Final[Mapping[str, Target]] = {
 }  # fmt: skip
 
 
+# What candidates are compiled for where no GPU is at hand and no target is named.
+DEFAULT_TARGET: Final = "sm_90"
+
+
 def named_target(name: str) -> Target:
     """The target of that name, with its published limits.
 

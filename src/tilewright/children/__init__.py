@@ -1,0 +1,1 @@
+"""Entry points of the child processes, and the wire they speak. The parent process imports nothing from here."""

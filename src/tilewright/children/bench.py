@@ -1,0 +1,51 @@
+"""Child that checks and times candidates on one device, or in Triton's interpreter.
+
+    python -m tilewright.children.bench --fd-in N --fd-out N --parent PID
+
+`TILEWRIGHT_DEVICE` names the device: `cuda:0`, or `interpreter` (then TRITON_INTERPRET=1 must be set as well). Nothing touches
+the device before `open`, so that a spare child holds no context.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tilewright.children.wire import Handler, serve
+
+OPERATIONS: Final = ("ping", "open", "prepare", "measure", "vendor", "retire")
+
+
+class Bench:
+    """The workbench, made when the parent waits for the ready frame: making it imports torch and triton, which takes seconds."""
+
+    def __init__(self) -> None:
+        self._workbench: Any = None
+
+    def ready(self) -> Mapping[str, Any]:
+        """Import torch and triton, and read the device."""
+        from tilewright.children.workbench import Workbench
+
+        self._workbench = Workbench(os.environ.get("TILEWRIGHT_DEVICE", "cuda:0"))
+        info: Mapping[str, Any] = self._workbench.info
+        return info
+
+    def handler(self, operation: str) -> Handler:
+        """The workbench's method of that name."""
+
+        def handle(payload: dict[str, Any]) -> Mapping[str, Any]:
+            answer: Mapping[str, Any] = getattr(self._workbench, operation)(payload)
+            return answer
+
+        return handle
+
+
+def main() -> None:
+    """Serve until the parent is gone."""
+    bench = Bench()
+    serve({operation: bench.handler(operation) for operation in OPERATIONS}, bench.ready)
+
+
+if __name__ == "__main__":
+    main()

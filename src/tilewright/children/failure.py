@@ -1,0 +1,84 @@
+"""A candidate's failure, and how exceptions from its code become one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import torch
+
+from tilewright.record import Check, Status
+
+_MESSAGE_CHARS: Final = 4000  # guess: an exception's text, not the whole PTX that some carry
+
+# What the driver says where a launch asks for more than there is. Triton turns only the shared-memory limit into OutOfResources.
+_RESOURCES: Final = re.compile(r"too many resources requested|out of resource|out of memory", re.IGNORECASE)
+# Errors after which the context answers everything with the same error. torch and Triton word them alike.
+_POISONED: Final = re.compile(
+    r"illegal memory access|illegal address|misaligned address|device-side assert|unspecified launch failure|illegal instruction"
+    r"|invalid program counter|invalid address space|hardware stack error|launch timed out|uncorrectable|ECC error|HSA_STATUS_ERROR",
+    re.IGNORECASE,
+)
+
+
+class CandidateFailed(Exception):
+    """A candidate ended without a valid time.
+
+    Attributes:
+        status: how.
+        message: why, as it goes into the record.
+        check: the errors, where outputs were compared.
+        spoiled: whether operands may have been overwritten and must be made again.
+        poisoned: whether the device's context is broken and this process of no more use.
+    """
+
+    def __init__(self, status: Status, message: str, *, check: Check | None = None, spoiled: bool = True, poisoned: bool = False) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message[:_MESSAGE_CHARS]
+        self.check = check
+        self.spoiled = spoiled
+        self.poisoned = poisoned
+
+
+def classify(error: BaseException, what: str, synchronize: Callable[[], Any]) -> CandidateFailed:
+    """The failure that an exception from a candidate's code amounts to.
+
+    Args:
+        error: what was raised.
+        what: what was being done, for the message.
+        synchronize: waits for the device; it raises again where the context is broken, which is the surest sign.
+    """
+    message = f"{what}: {type(error).__name__}: {error}"
+    if _POISONED.search(str(error)):
+        return CandidateFailed(Status.CRASH, message, poisoned=True)
+    try:
+        synchronize()
+    except Exception as second:
+        return CandidateFailed(Status.CRASH, f"{message} (then {type(second).__name__}: {second})", poisoned=True)
+    if type(error).__name__ in ("OutOfResources", "OutOfMemoryError") or isinstance(error, MemoryError) or _RESOURCES.search(str(error)):
+        return CandidateFailed(Status.OUT_OF_RESOURCES, message)
+    if type(error).__name__ in ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError"):
+        return CandidateFailed(Status.COMPILE_ERROR, message)
+    return CandidateFailed(Status.LAUNCH_ERROR, message)
+
+
+class OperatorFault(Exception):
+    """The operator's own spec or reference fails: nobody's candidate is to blame."""
+
+
+def operator_fault(operator: str, what: str, error: BaseException) -> OperatorFault:
+    """An operator's fault from an exception in its code, with the place in its file."""
+    frames = []
+    trace = error.__traceback__
+    while trace is not None:
+        frames.append(f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}")
+        trace = trace.tb_next
+    place = frames[-1] if frames else "?"
+    return OperatorFault(f"operator {operator}: {what}: {type(error).__name__}: {error} (at {place}); correct its reference.py or spec.py")
+
+
+def is_device_memory_error(error: BaseException) -> bool:
+    """Whether torch ran out of the device's memory."""
+    return isinstance(error, torch.OutOfMemoryError)

@@ -1,0 +1,213 @@
+"""What calls of one workload are made on: inputs, the reference's outputs, guarded outputs, and copies to rotate through."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from math import ceil
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+
+from tilewright.canonical import sha256_text
+from tilewright.children.buffers import Guarded, copy_exact, differs, torch_dtype
+from tilewright.children.failure import OperatorFault, is_device_memory_error, operator_fault
+from tilewright.children.modules import operator_module
+from tilewright.operator import OperatorSpec, TensorSpec
+from tilewright.roofline import operand_sets, set_bytes
+from tilewright.workload import Workload
+
+# Fresh inputs and their reference may take this long for each candidate; where they take longer, as many candidates share them.
+# Of 25 ms a candidate; a 4096³ product in single precision takes about 3 ms (H200, 2026-11).
+_FRESH_S: Final = 0.004
+_SETS_BYTES: Final = 4 * 2**30  # guess: two copies of operands of 2 GiB, which are cold at one copy anyway
+
+
+class Operands:
+    """Everything that candidates of one workload share.
+
+    Args:
+        operator: the operator's name.
+        folder: its folder.
+        workload: shape and dtypes.
+        seed: of all random data.
+        device: torch's.
+        l2_bytes: second-level cache of the device, 0 where timing does not rotate.
+
+    Attributes:
+        spec: the operator's spec.
+        inputs: tensors and numbers by name, fresh ones after each `draw`.
+        expected: the reference's outputs by name.
+        fresh: whether the present candidate is the first on these inputs.
+        outputs: guarded tensors, in the order that `launch` takes them.
+
+    Raises:
+        OperatorFault: the operator's own code fails.
+    """
+
+    def __init__(self, *, operator: str, folder: Path, workload: Workload, seed: int, device: Any, l2_bytes: int) -> None:
+        self.operator, self.workload, self.seed = operator, workload, seed
+        self._device, self._l2_bytes = device, l2_bytes
+        self.spec: OperatorSpec = self._guarded("loading spec.py", lambda: operator_module(folder, "spec.py").SPEC)
+        self.reference: Any = self._guarded("loading reference.py", lambda: operator_module(folder, "reference.py"))
+        self._input_specs = self._guarded("SPEC.inputs", lambda: dict(self.spec.inputs(workload)))
+        self._output_specs = self._guarded("SPEC.outputs", lambda: dict(self.spec.outputs(workload)))
+        self.tolerance = self._guarded("SPEC.tolerance", lambda: self.spec.tolerance(workload))
+        self._refuse_dtypes()
+        self.outputs: list[Guarded] = []
+        self.inputs: dict[str, Any] = {}
+        self.expected: dict[str, Any] = {}
+        self.fresh = False
+        self._used = False
+        self._pristine: dict[str, Any] = {}
+        self._sets: list[list[Any]] = []
+        self._epoch = 0
+        self._uses_left = 0
+        self.draw()
+
+    def _guarded(self, what: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except OperatorFault:
+            raise
+        except Exception as error:
+            if is_device_memory_error(error):
+                advice = "end what else runs there, or take a smaller workload"
+                raise OperatorFault(f"{self.workload.key} needs more device memory than is free ({error}); {advice}") from error
+            raise operator_fault(self.operator, what, error) from error
+
+    def _refuse_dtypes(self) -> None:
+        named = {**self._input_specs, **self._output_specs}
+        wrong = [name for name, spec in named.items() if isinstance(spec, TensorSpec) and spec.dtype == "bfloat16"]
+        if wrong and self._device.type == "cpu":
+            fault = f"Triton's interpreter computes bfloat16 wrongly, and {', '.join(wrong)} is of it"
+            raise OperatorFault(f"{self.workload.key}: {fault}; use float16 or float32, or a GPU")
+
+    def advance(self) -> None:
+        """Fresh inputs for the next candidate, where their cost allows it; anyway after `spoil`."""
+        if self._uses_left <= 0:
+            self.draw()
+        self.fresh = not self._used
+        self._used = True
+        self._uses_left -= 1
+
+    def spoil(self) -> None:
+        """A candidate may have written anywhere: have everything made again before the next one."""
+        self._uses_left = 0
+        self._sets = []
+        self.outputs = []
+
+    def draw(self) -> None:
+        """New inputs from the next seed, and the reference's outputs for them."""
+        started = time.perf_counter()
+        self._epoch += 1
+        self.inputs, self.expected, self._pristine = {}, {}, {}  # freed before as much is allocated again
+        self.inputs = self._guarded("make_inputs", self._make_inputs)
+        self._pristine = self._guarded("copying inputs", lambda: {name: copy_exact(value) for name, value in self._tensors()})
+        self.expected = self._guarded("reference", self._make_expected)
+        if not self.outputs:
+            self.outputs = self._guarded("allocating outputs", self._make_outputs)
+        self.restore(self.spec.mutates)
+        self.synchronize()
+        # The first one also pays for what libraries set up once.
+        self._uses_left = 1 if self._epoch == 1 else max(1, ceil((time.perf_counter() - started) / _FRESH_S))
+        self._used = False
+
+    def _make_inputs(self) -> dict[str, Any]:
+        digest = sha256_text(f"{self.seed}:{self.workload.key}:{self._epoch}")
+        generator = torch.Generator(device=self._device).manual_seed(int(digest[:15], 16))
+        made = dict(self.reference.make_inputs(self.workload, self._input_specs, generator, self._device))
+        if set(made) != set(self.spec.arguments) or set(self._input_specs) != set(self.spec.arguments):
+            raise ValueError(f"names differ: SPEC.arguments {list(self.spec.arguments)}, SPEC.inputs {list(self._input_specs)}, make_inputs {list(made)}")
+        for name, spec in self._input_specs.items():
+            if isinstance(spec, TensorSpec):
+                self._compare_spec(name, made[name], spec, strides=True)
+        return made
+
+    def _tensors(self) -> list[tuple[str, Any]]:
+        return [(name, value) for name, value in self.inputs.items() if isinstance(value, torch.Tensor)]
+
+    def _make_expected(self) -> dict[str, Any]:
+        expected = dict(self.reference.reference(self.workload, self.inputs))
+        if set(expected) != set(self._output_specs):
+            raise ValueError(f"names differ: SPEC.outputs {list(self._output_specs)}, reference {list(expected)}")
+        for name, spec in self._output_specs.items():
+            if tuple(expected[name].shape) != tuple(spec.shape):
+                raise ValueError(f"output {name!r} has shape {tuple(expected[name].shape)}, SPEC.outputs says {tuple(spec.shape)}")
+        return expected
+
+    @staticmethod
+    def _compare_spec(name: str, tensor: Any, spec: TensorSpec, *, strides: bool) -> None:
+        if tuple(tensor.shape) != tuple(spec.shape) or tensor.dtype != torch_dtype(spec.dtype):
+            raise ValueError(f"input {name!r} is {tensor.dtype} {tuple(tensor.shape)}, SPEC.inputs says {spec.dtype} {tuple(spec.shape)}")
+        if strides and spec.strides is not None and tuple(tensor.stride()) != tuple(spec.strides):
+            raise ValueError(f"input {name!r} has strides {tuple(tensor.stride())}, SPEC.inputs says {tuple(spec.strides)}")
+
+    def _make_outputs(self) -> list[Guarded]:
+        return [
+            Guarded(f"output {name!r}", tuple(spec.shape), torch_dtype(spec.dtype), spec.strides, self._device) for name, spec in self._output_specs.items()
+        ]
+
+    @property
+    def input_values(self) -> list[Any]:
+        """The inputs, in the order that `launch` takes them."""
+        return [self.inputs[name] for name in self.spec.arguments]
+
+    @property
+    def arguments(self) -> list[Any]:
+        """A checked call's inputs and outputs, in the order that `launch` takes them."""
+        return [*self.input_values, *(output.tensor for output in self.outputs)]
+
+    @property
+    def output_names(self) -> list[str]:
+        """Names of the outputs, in the order that `launch` takes them."""
+        return list(self._output_specs)
+
+    def restore(self, names: tuple[str, ...]) -> None:
+        """Give inputs their values back."""
+        for name in names:
+            if name in self._pristine:
+                self.inputs[name].copy_(self._pristine[name])
+
+    def mutations(self) -> Mapping[str, Any]:
+        """For each input that must not change, a bool tensor on the device: whether it did."""
+        return {name: differs(self.inputs[name], kept) for name, kept in self._pristine.items() if name not in self.spec.mutates}
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+    @property
+    def set_bytes(self) -> int:
+        """Bytes of one call's inputs and outputs."""
+        return set_bytes(self.spec, self.workload)
+
+    def sets(self) -> list[list[Any]]:
+        """Inputs and outputs for each of the calls to rotate through, made at first use; without rotation the checked call's own.
+
+        Outputs rotate with the inputs: written over and over, one output would stay in L2, and a kernel bound by memory would
+        seem up to twice as fast as the roofline, which counts reads and writes, allows.
+        """
+        if not self._l2_bytes:
+            return [self.arguments]
+        if not self._sets:
+            free, _ = torch.cuda.mem_get_info(self._device)
+            count = operand_sets(self.set_bytes, self._l2_bytes, min(_SETS_BYTES, free // 4))
+            self._sets = self._guarded("allocating operands to rotate through", lambda: [self._copy_set() for _ in range(count)])
+        return self._sets
+
+    def input_sets(self) -> list[dict[str, Any]]:
+        """The rotating sets' inputs by name, for vendors."""
+        return [dict(zip(self.spec.arguments, arguments, strict=False)) for arguments in self.sets()]
+
+    def _copy_set(self) -> list[Any]:
+        return [copy_exact(value) if isinstance(value, torch.Tensor) else value for value in self.arguments]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held, by estimate: inputs and their copies, expected outputs, guarded outputs, rotating sets."""
+        tensors = [*self.inputs.values(), *self._pristine.values(), *self.expected.values()]
+        held: int = sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
+        return held + sum(output.nbytes for output in self.outputs) + len(self._sets) * self.set_bytes

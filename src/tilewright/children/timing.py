@@ -1,0 +1,239 @@
+"""How long a call takes on the device.
+
+`graph/1`: a CUDA graph of many calls over rotating operands, replayed with events between replays. The host only has to keep
+ahead of whole replays, so that neither launch overhead nor a busy machine shows (measured with 14 busy processes beside it:
+events around single launches varied by 23-63%, graph replay by 1-3%; H200, 2026-11).
+`events/1`: the same calls launched one by one between events, for what cannot be captured.
+`interpreter/1`: wall time of a call in Triton's interpreter.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+from typing import Any, Final
+
+import torch
+
+from tilewright.sampling import EVENTS_PROTOCOL, GRAPH_PROTOCOL, INTERPRETER_PROTOCOL, relative_interval
+
+# guess: events have a resolution of 0.5 µs and a replay starts 1-2 µs after the one before ends; 300 µs makes both under 1%.
+_REPLAY_US: Final = 300.0
+_SHORTEST_REPLAY_US: Final = 200.0  # below this a graph is captured again with more calls
+_LONGEST_REPLAY_US: Final = 3000.0  # guess: a tenth of what a candidate may take; slower calls go one to a graph
+_MOST_CALLS: Final = 256  # 18 µs of host time each to capture (H200, 2026-11): 5 ms
+_BUDGET_US: Final = 12000.0  # of device time a candidate, once the fewest samples are in: half of 25 ms, the check has the rest
+_FEWEST_SAMPLES: Final = 5
+_MOST_SAMPLES: Final = 50  # guess: at the spread seen (2-3%) the interval is under 1% by 40
+_BATCH: Final = 6  # samples between two looks at their interval: the first count whose range is a 95% interval
+_INTERVAL: Final = 0.01
+_QUEUE_US: Final = 2000.0  # launching a graph takes 10 µs: below this a replay is sent ahead, so that the device is never idle
+
+CUT_FACTOR: Final = 3.0  # guess: no noise, clock or throttling makes up a factor of three
+_HOST_US: Final = 1000.0  # a launch takes up to 50 µs of host time: above this a single one tells a factor of three
+
+_INTERPRETER_RUNS: Final = 3
+_INTERPRETER_S: Final = 2.0  # guess: what a further wall time may cost
+
+_WARM_S: Final = 0.3  # the clock settles within 0.2-0.3 s of full load (H200, 2026-11)
+
+
+@dataclass(slots=True, kw_only=True)
+class Timed:
+    """Samples of a call.
+
+    Attributes:
+        protocol: the one that was used.
+        samples_us: times of one call.
+        cut: whether sampling stopped since the call is hopeless.
+        capture_failed: whether a capture failed, after which the process is better replaced.
+        phases_ms: wall time of capturing and of replaying.
+    """
+
+    protocol: str
+    samples_us: list[float] = field(default_factory=list)
+    cut: bool = False
+    capture_failed: bool = False
+    phases_ms: dict[str, float] = field(default_factory=dict)
+
+
+class _CaptureFailed(Exception):
+    """The calls cannot be captured."""
+
+
+def warm_up(device: Any, seconds: float = _WARM_S) -> None:
+    """Multiply matrices until the clock is steady: a cool device reads up to 15% faster than one under load."""
+    a = torch.randn(4096, 4096, device=device, dtype=torch.float16)
+    limit = time.perf_counter() + seconds
+    while time.perf_counter() < limit:
+        for _ in range(20):
+            torch.mm(a, a)
+        torch.cuda.synchronize(device)
+
+
+def time_on_device(calls: Sequence[Callable[[], Any]], device: Any, *, cut_above_us: float | None) -> Timed:
+    """Time calls on a CUDA (or HIP) device.
+
+    Args:
+        calls: the same call on each set of rotating operands; the kernels are loaded already.
+        device: torch's.
+        cut_above_us: the best time known; a call more than three times slower is cut.
+    """
+    stream = _stream(device)
+    torch.cuda.synchronize(device)
+    with torch.cuda.stream(stream):
+        began = time.perf_counter()
+        # Once outside of a capture, as libraries set up what they keep for each stream (cuBLAS its workspace).
+        first_us = _replay(calls[0], 1, 1, lead=False)[0]
+        if _hopeless(first_us, cut_above_us) and first_us > _HOST_US:
+            return Timed(protocol=EVENTS_PROTOCOL, samples_us=[first_us], cut=True, phases_ms={"time": _ms_since(began)})
+        try:
+            return _time_graph(calls, device, first_us, cut_above_us)
+        except _CaptureFailed:
+            torch.cuda.synchronize(device)
+            timed = Timed(protocol=EVENTS_PROTOCOL, capture_failed=True)
+            count = _call_count(len(calls), first_us)
+            _sample(timed, lambda: _run_all(calls, count), count, first_us, cut_above_us)
+            return timed
+
+
+@functools.cache
+def _stream(device: Any) -> Any:
+    return torch.cuda.Stream(device)
+
+
+def _time_graph(calls: Sequence[Callable[[], Any]], device: Any, first_us: float, cut_above_us: float | None) -> Timed:
+    timed = Timed(protocol=GRAPH_PROTOCOL)
+    began = time.perf_counter()
+    count = _call_count(len(calls), first_us)
+    graph = _capture(calls, count, device)
+    try:
+        probe_us = _replay(graph.replay, count, 1, lead=first_us * count < _QUEUE_US)[0]
+        wanted = _call_count(len(calls), probe_us)
+        # A single call's time is the host's for a short kernel: now that the device's is known, make the replay long enough.
+        if probe_us * count < _SHORTEST_REPLAY_US and wanted > count and not _hopeless(probe_us, cut_above_us):
+            graph.reset()
+            count = wanted
+            graph = _capture(calls, count, device)
+        timed.phases_ms["capture"] = _ms_since(began)
+        _sample(timed, graph.replay, count, probe_us, cut_above_us)
+    finally:
+        torch.cuda.synchronize(device)
+        graph.reset()
+    return timed
+
+
+def _call_count(sets: int, call_us: float) -> int:
+    """Calls to a graph: a whole number of rounds through the operand sets, long enough to time, short enough to repeat."""
+    rounds = ceil(_REPLAY_US / max(call_us, 0.01) / sets)
+    longest = max(1, int(_LONGEST_REPLAY_US / max(call_us, 0.01)))
+    most = max(_MOST_CALLS // sets, 1) * sets
+    return min(max(rounds, 1) * sets, longest, most)
+
+
+def _capture(calls: Sequence[Callable[[], Any]], count: int, device: Any) -> Any:
+    """A graph of `count` calls, one after the other, taking turns in `calls`.
+
+    By hand rather than with `torch.cuda.graph`, which empties torch's cache of device memory each time.
+    """
+    graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize(device)
+    try:
+        graph.capture_begin(capture_error_mode="thread_local")
+        try:
+            _run_all(calls, count)
+        finally:
+            graph.capture_end()
+    except Exception as error:
+        with contextlib.suppress(Exception):
+            graph.reset()
+        raise _CaptureFailed(str(error)) from error
+    return graph
+
+
+def _run_all(calls: Sequence[Callable[[], Any]], count: int) -> None:
+    for index in range(count):
+        calls[index % len(calls)]()
+
+
+def _sample(timed: Timed, run: Callable[[], Any], calls: int, call_us: float, cut_above_us: float | None) -> None:
+    """Fill in samples: at least 5, until the median's 95% interval is under 1% of it or the budget is spent.
+
+    Args:
+        timed: gets them.
+        run: sends `calls` calls to the device.
+        calls: how many.
+        call_us: the time of one, roughly.
+        cut_above_us: as in `time_on_device`.
+    """
+    began = time.perf_counter()
+    lead = call_us * calls < _QUEUE_US
+    samples: list[float] = []
+    spent_us = 0.0
+    while len(samples) < _MOST_SAMPLES:
+        short = _FEWEST_SAMPLES - len(samples)
+        affordable = int((_BUDGET_US - spent_us) / (call_us * calls))
+        # The first look comes early, so that a hopeless call is cut after one.
+        size = 1 if not samples and _hopeless(call_us, cut_above_us) else max(short, min(_BATCH, affordable))
+        if size <= 0 or (short <= 0 and relative_interval(samples) < _INTERVAL):
+            break
+        samples += _replay(run, calls, size, lead=lead)
+        call_us = statistics.median(samples)
+        spent_us += call_us * calls * (size + lead)
+        if _hopeless(call_us, cut_above_us):
+            timed.cut = True
+            break
+    timed.samples_us = samples
+    timed.phases_ms["time"] = _ms_since(began)
+
+
+def _replay(run: Callable[[], Any], calls: int, repeats: int, *, lead: bool) -> list[float]:
+    """Times of one call in µs, from each of `repeats` runs of `calls` calls, sent to the device without a wait between."""
+    events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
+    if lead:
+        run()  # keeps the device busy while the host sends the rest
+    events[0].record()
+    for event in events[1:]:
+        run()
+        event.record()
+    events[-1].synchronize()
+    return [start.elapsed_time(end) * 1000 / calls for start, end in zip(events, events[1:], strict=False)]
+
+
+def _hopeless(call_us: float, cut_above_us: float | None) -> bool:
+    return cut_above_us is not None and call_us > CUT_FACTOR * cut_above_us
+
+
+def time_interpreted(call: Callable[[], Any], *, wall_us: float, cut_above_us: float | None) -> Timed:
+    """Wall times of a call in the interpreter: the checked run's, and up to two more where they are short."""
+    began = time.perf_counter()
+    timed = Timed(protocol=INTERPRETER_PROTOCOL, samples_us=[wall_us], cut=_hopeless(wall_us, cut_above_us))
+    while not timed.cut and len(timed.samples_us) < _INTERPRETER_RUNS:
+        if time.perf_counter() - began + statistics.fmean(timed.samples_us) * 1e-6 > _INTERPRETER_S:
+            break
+        started = time.perf_counter()
+        call()
+        timed.samples_us.append((time.perf_counter() - started) * 1e6)
+    timed.phases_ms["time"] = _ms_since(began)
+    return timed
+
+
+def settle_memory() -> None:
+    """Put everything alive beyond the garbage collector's reach, so that `collect` has only a candidate's leavings to look at."""
+    gc.collect()
+    gc.freeze()
+
+
+def collect() -> None:
+    """Free what a candidate left in cycles, as modules and Triton's functions do."""
+    gc.collect()
+
+
+def _ms_since(began: float) -> float:
+    return round((time.perf_counter() - began) * 1000, 3)

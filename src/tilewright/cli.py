@@ -1,0 +1,194 @@
+"""The command line: what may be asked, and the exit code it ends with.
+
+Only parsing happens here. A command's module is imported once it was chosen, so `--help` pays for argparse alone; data goes to
+stdout, progress and errors to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from tilewright import __version__
+from tilewright.errors import ExitCode, TilewrightError
+
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+_EPILOG: Final = """\
+a first session, on a machine with or without a GPU:
+  tilewright tune matmul -w M=256,N=256,K=256,dtype=float16 --trials 16
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: arguments without the program's name; `sys.argv[1:]` where none are given.
+
+    Returns:
+        The exit code, one of `tilewright.errors.ExitCode`.
+    """
+    try:
+        args = make_parser().parse_args(argv)
+    except SystemExit as stop:  # argparse's way of ending --help, --version and a usage error
+        return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
+    try:
+        command = importlib.import_module(f"tilewright.commands.{args.module}")
+        return int(command.run(args))
+    except TilewrightError as error:
+        if args.debug:
+            import traceback
+
+            traceback.print_exception(error)
+        print(f"tilewright: error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("tilewright: interrupted", file=sys.stderr)
+        return ExitCode.INTERRUPTED
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of the whole command line; `args.module` names the chosen command's module."""
+    parser = argparse.ArgumentParser(
+        prog="tilewright",
+        description="Tune the schedules of Triton kernels that are written as templates, and replay what was found.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"tilewright {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    common = _common()
+    for add in (_operators, _space, _check, _tune, _best, _show, _log, _doctor):
+        add(commands, common)
+    return parser
+
+
+def _common() -> argparse.ArgumentParser:
+    """Options that every command takes."""
+    common = argparse.ArgumentParser(add_help=False)
+    group = common.add_argument_group("common options")
+    group.add_argument("--templates", metavar="DIR", type=Path, action="append", default=[], help="folder of operators, before those shipped; may be repeated")
+    group.add_argument("--seed", metavar="N", type=int, default=0, help="of everything random here (default: 0)")
+    group.add_argument("--json", action="store_true", help="print the answer as JSON")
+    group.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return common
+
+
+def _add(commands: _Commands, common: argparse.ArgumentParser, name: str, text: str, module: str = "") -> argparse.ArgumentParser:
+    """A command whose module is `tilewright.commands.<module>`, by default of its own name."""
+    parser = commands.add_parser(name, parents=[common], help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
+    parser.set_defaults(module=module or name)
+    return parser
+
+
+def _operator(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("operator", metavar="OPERATOR", help="an operator's name (see: tilewright operators)")
+
+
+def _workload(parser: argparse.ArgumentParser, *, several: bool) -> None:
+    again = "; may be repeated" if several else ""
+    parser.add_argument(
+        "-w",
+        "--workload",
+        metavar="NAME=VALUE,...",
+        dest="workloads",
+        action="append",
+        default=[],
+        required=not several,
+        help=f"dims, dtypes and layout, as M=4096,N=4096,K=4096,dtype=float16{again}",
+    )
+
+
+def _operators(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    _add(commands, common, "operators", "list the operators found, with their schedules and workload sets")
+
+
+def _space(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    parser = _add(commands, common, "space", "count and list the configs that a template declares for one workload")
+    _operator(parser)
+    _workload(parser, several=False)
+    parser.add_argument("--target", metavar="NAME", default="sm_90", help="named target (default: sm_90)")
+    parser.add_argument("--list", metavar="N", type=_count, default=0, help="also list the first N legal configs")
+
+
+def _check(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    parser = _add(commands, common, "check", "compile configs for targets without a GPU, and say which exceed what limit")
+    _operator(parser)
+    _workload(parser, several=True)
+    parser.add_argument("--target", metavar="NAME", dest="targets", action="append", default=[], help="named target; may be repeated (default: sm_90)")
+    parser.add_argument("--sample", metavar="N", type=_count, help="compile N configs drawn uniformly instead of those the author suggests")
+    parser.add_argument("--jobs", metavar="N", type=_count, help="compiler processes (default: all cores but one)")
+
+
+def _tune(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    parser = _add(commands, common, "tune", "find the best schedule for each workload, logging every candidate")
+    _operator(parser)
+    _workload(parser, several=True)
+    parser.add_argument("--workloads", metavar="NAME", dest="workload_set", help="a named workload set of the operator")
+    budget = parser.add_argument_group("budget")
+    budget.add_argument("--trials", metavar="N", type=_count, help="candidates built for each workload (default: 64 where --time is not given either)")
+    budget.add_argument("--time", metavar="S", type=_seconds, help="seconds for the whole session")
+    budget.add_argument("--early-stop", metavar="N", type=_count, help="end a workload after N trials that found nothing better")
+    where = parser.add_argument_group("where and how")
+    where.add_argument("--device", metavar="NAME", default="auto", help="auto, cuda:N, interpreter or recorded:FILE (default: auto)")
+    where.add_argument("--target", metavar="NAME", help="named target to compile for where no GPU is used (default: sm_90)")
+    where.add_argument("--search", metavar="NAME", default="tpe", help="tpe, random or grid (default: tpe)")
+    where.add_argument("--jobs", metavar="N", type=_count, help="compiler processes (default: all cores but one)")
+    log = parser.add_argument_group("log")
+    log.add_argument("--log", metavar="FILE", type=Path, help="log to append to (default: tuning_logs/<device>/<operator>.jsonl)")
+    log.add_argument("--resume", action="store_true", help="go on from the log")
+    log.add_argument("--force", action="store_true", help="search although the log has an answer")
+    log.add_argument("--default-only", action="store_true", help="measure only the author's default schedule of a workload without an answer")
+    log.add_argument("--dry-run", action="store_true", help="print the plan, the size of the space and the first candidates; build and log nothing")
+
+
+def _best(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    parser = _add(commands, common, "best", "derive the best file from logs")
+    parser.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="tuning log (.jsonl or .jsonl.gz)")
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write there instead of to standard output")
+
+
+def _show(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    parser = _add(commands, common, "show", "print the rendered kernel of a workload's best schedule")
+    parser.add_argument("log", metavar="LOG", type=Path, help="tuning log (.jsonl or .jsonl.gz)")
+    parser.add_argument("workload", metavar="WORKLOAD", nargs="?", help="as in the log, or its parameters; may be left out where the log has one")
+    parser.add_argument("--config-only", action="store_true", help="print the config, not the kernel")
+    parser.add_argument("--target", metavar="NAME", help="arch or name of the target, where the log has several")
+    parser.add_argument("--protocol", metavar="NAME", help="timing protocol, where the log has several")
+
+
+def _log(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    log = commands.add_parser("log", help="check, sum up or import logs", description="Check, sum up or import logs.", allow_abbrev=False)
+    actions = log.add_subparsers(metavar="ACTION", required=True)
+    for name, text in (("lint", "find damage, and lines that cannot be true; exit 1 on a fault"), ("stats", "sum up sessions, records and statuses")):
+        parser = _add(actions, common, name, text, module=f"log_{name}")
+        parser.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="tuning log (.jsonl or .jsonl.gz)")
+    parser = _add(actions, common, "import", "turn another tool's recording into a log", module="log_import")
+    parser.add_argument("file", metavar="FILE", type=Path, help="the recording")
+    parser.add_argument("--format", choices=("recorded", "kernel-tuner"), required=True, help="what wrote it")
+    parser.add_argument("-o", "--output", metavar="LOG", type=Path, required=True, help="log to write")
+
+
+def _doctor(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    parser = _add(commands, common, "doctor", "say what this machine has and whether it can tune")
+    parser.add_argument("--log", metavar="FILE", type=Path, help="where a log would be written (default: tuning_logs/ below the working folder)")
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
+    return number
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be more than 0 seconds, not {text}")
+    return number

@@ -1,0 +1,46 @@
+"""`tilewright log lint`: damage in some logs, and lines that cannot be true."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from tilewright.commands.output import emit, emit_json, table
+from tilewright.errors import ExitCode
+from tilewright.library import find_operators
+from tilewright.lint import Finding, lint
+from tilewright.log import TuningLog
+from tilewright.roofline import floor_us
+from tilewright.target import Target
+from tilewright.workload import Workload
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Read them; FAILED where there is a fault."""
+    operators = find_operators(args.templates)
+    templates = {name: frozenset(template.hash for template in operator.templates.values()) for name, operator in operators.items()}
+
+    def floor(workload: Workload, target: Target) -> float | None:
+        operator = operators.get(workload.operator)
+        return None if operator is None else floor_us(operator.spec, workload, target)
+
+    answers: list[dict[str, Any]] = []
+    failed = False
+    for path in args.logs:
+        contents = TuningLog(path).read()
+        findings = lint(contents, floor_us=floor, templates=templates)
+        failed = failed or any(finding.severity == "fault" for finding in findings)
+        answers.append({"log": str(path), "lines": len(contents.lines), "findings": [asdict(finding) for finding in findings]})
+        if not args.json:
+            emit(f"{path}: {len(contents.lines):,} lines, {_sum(findings)}")
+            if findings:
+                emit(table(("line", "kind", "rule", "what is wrong"), [(f.number, f.severity, f.rule, f.message) for f in findings], indent="  "))
+    if args.json:
+        emit_json(answers)
+    return ExitCode.FAILED if failed else ExitCode.OK
+
+
+def _sum(findings: tuple[Finding, ...]) -> str:
+    faults = sum(finding.severity == "fault" for finding in findings)
+    return f"{faults} faults, {len(findings) - faults} notes" if findings else "nothing wrong"

@@ -1,0 +1,76 @@
+"""`tilewright log stats`: what some logs hold."""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter, defaultdict
+from typing import Any
+
+from tilewright.best import best_of
+from tilewright.commands.logs import read_logs
+from tilewright.commands.output import emit, emit_json, table
+from tilewright.errors import ExitCode
+from tilewright.record import Line, Record, RecordedSpace, Status, VendorRecord
+from tilewright.report import format_config, format_us
+from tilewright.state import LogState
+
+
+def run(args: argparse.Namespace) -> ExitCode:
+    """Count sessions, records, statuses and messages, and name each workload's best."""
+    answer = _sum_up(read_logs(args.logs))
+    if args.json:
+        emit_json(answer)
+        return ExitCode.OK
+    sessions = answer["sessions"]
+    emit(f"{sessions['count']} sessions ({sessions['interrupted']} interrupted), {answer['records']:,} records, {answer['vendors']:,} vendor records")
+    if answer["spaces"]:
+        emit(f"recorded spaces: {', '.join(answer['spaces'])}")
+    if answer["statuses"]:
+        emit("\n" + table(("status", "records"), answer["statuses"].items()))
+    if answer["failures"]:
+        emit("\n" + table(("records", "failed with"), [(failure["records"], f"{failure['status']}: {failure['message']}") for failure in answer["failures"]]))
+    if answer["workloads"]:
+        rows = [
+            (row["workload"], row["target"], row["protocol"], row["records"], row["ok"], format_us(row["best_us"]), row["best"] and format_config(row["best"]))
+            for row in answer["workloads"]
+        ]
+        emit("\n" + table(("workload", "target", "protocol", "records", "ok", "best µs", "best config"), rows))
+    return ExitCode.OK
+
+
+def _sum_up(lines: tuple[Line, ...]) -> dict[str, Any]:
+    state = LogState.of(lines)
+    records = [line for line in lines if isinstance(line, Record)]
+    failures = Counter((record.status, _first_line(record.message)) for record in records if record.status is not Status.OK)
+    return {
+        "sessions": {
+            "count": sum(session.start is not None for session in state.sessions.values()),
+            "interrupted": sum(session.interrupted for session in state.sessions.values()),
+        },
+        "records": len(records),
+        "vendors": sum(isinstance(line, VendorRecord) for line in lines),
+        "spaces": [line.operator for line in lines if isinstance(line, RecordedSpace)],
+        "statuses": {str(status): count for status, count in Counter(record.status for record in records).most_common()},
+        "failures": [{"status": str(status), "message": message, "records": count} for (status, message), count in failures.most_common()],
+        "workloads": _workloads(records),
+    }
+
+
+def _workloads(records: list[Record]) -> list[dict[str, Any]]:
+    groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
+    for record in records:
+        groups[record.workload.key, record.target.key].append(record)
+    rows: list[dict[str, Any]] = []
+    for (workload, _), group in sorted(groups.items()):
+        counts = {"records": len(group), "ok": sum(record.status is Status.OK for record in group)}
+        where = {"workload": workload, "target": group[0].target.name, **counts}
+        rows += [
+            {**where, "protocol": protocol, "best_us": record.measurement and record.measurement.median_us, "best": dict(record.config)}
+            for (_, _, protocol), record in best_of(group).items()
+        ] or [{**where, "protocol": None, "best_us": None, "best": None}]
+    return rows
+
+
+def _first_line(message: str) -> str:
+    lines = message.strip().splitlines()
+    return lines[0] if lines else "(no message)"

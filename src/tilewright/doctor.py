@@ -1,0 +1,196 @@
+"""What this machine has, and whether it can tune: the findings that `doctor` prints."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from tilewright.errors import ExitCode
+
+# Supported Triton, first and last minor version: docs/compatibility.md.
+TRITON_RANGE: Final = ((3, 6), (3, 9))
+# Imports of torch and triton took 5 s on a 2-core machine with a cold disk cache, 5.7 s with a CUDA context on an H200 machine (November 2026).
+PROBE_TIMEOUT_S: Final = 120.0
+# guess: a session's log takes some MB and a search's builds some 100 MB; below this, both are in danger.
+LEAST_FREE_BYTES: Final = 2**30
+
+State = Literal["ok", "note", "fail"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at.
+
+    Attributes:
+        state: `fail` where it keeps Tilewright from tuning, `note` where it is only good to know.
+        advice: the next step, where there is one.
+    """
+
+    name: str
+    state: State
+    detail: str
+    advice: str = ""
+
+    def to_json(self) -> dict[str, str]:
+        """Plain JSON values."""
+        return asdict(self)
+
+
+def examine(log_folder: Path) -> Iterator[Finding]:
+    """Look at the machine; findings come as they are made.
+
+    Args:
+        log_folder: where a log would be written; it need not exist.
+    """
+    yield _python()
+    packages, versions = _packages()
+    yield packages
+    devices = list(_devices())
+    yield from devices
+    if versions:
+        yield _interpreter()
+        if versions["cuda"] and not versions["cuda_devices"]:
+            detail = f"torch was built for CUDA {versions['cuda']} and sees no GPU"
+            yield Finding(name="cuda", state="note", detail=detail, advice="tune runs in the interpreter")
+        elif not versions["cuda"] and any(device.name.startswith("gpu") for device in devices):
+            advice = "install torch's CUDA build (extra: gpu), or remove .venv and run ./bootstrap again"
+            yield Finding(name="cuda", state="fail", detail="there is a GPU, and torch is its CPU build", advice=advice)
+    yield _folder("log folder", log_folder)
+    cache = Path(os.environ.get("TILEWRIGHT_CACHE") or Path.home() / ".cache" / "tilewright")
+    yield _folder("cache folder", cache)
+
+
+def exit_code(findings: list[Finding]) -> ExitCode:
+    """FAILED where something keeps Tilewright from tuning."""
+    return ExitCode.FAILED if any(finding.state == "fail" for finding in findings) else ExitCode.OK
+
+
+def _python() -> Finding:
+    return Finding(name="python", state="ok", detail=f"{platform.python_version()} at {sys.executable}, {platform.platform()}, {os.cpu_count()} cores")
+
+
+def _packages() -> tuple[Finding, Mapping[str, Any]]:
+    try:
+        versions = _probe("versions", {})
+    except _ProbeFailed as failure:
+        advice = "install torch and triton (extra: cpu or gpu), or run ./bootstrap"
+        return Finding(name="torch and triton", state="fail", detail=str(failure), advice=advice), {}
+    detail = f"torch {versions['torch']}, triton {versions['triton']}" + (f", CUDA {versions['cuda']}" if versions["cuda"] else ", CPU build")
+    first, last = TRITON_RANGE
+    minor = tuple(int(part) for part in versions["triton"].split(".")[:2])
+    if not first <= minor <= last:
+        advice = f"Tilewright works with Triton {first[0]}.{first[1]} to {last[0]}.{last[1]}: docs/compatibility.md"
+        return Finding(name="torch and triton", state="fail", detail=detail, advice=advice), versions
+    return Finding(name="torch and triton", state="ok", detail=detail), versions
+
+
+def _interpreter() -> Finding:
+    try:
+        correct = _probe("interpreter", {"TRITON_INTERPRET": "1"})["correct"]
+    except _ProbeFailed as failure:
+        return Finding(name="interpreter", state="fail", detail=str(failure), advice="numpy may be too new for this Triton: docs/compatibility.md")
+    if not correct:
+        advice = "docs/compatibility.md names the versions that go together"
+        return Finding(name="interpreter", state="fail", detail="a tiny kernel gave a wrong result", advice=advice)
+    return Finding(name="interpreter", state="ok", detail="a tiny kernel gave the right result")
+
+
+class _ProbeFailed(Exception):
+    """The probe child did not answer."""
+
+
+def _probe(question: str, env: Mapping[str, str]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "tilewright.children.probe", question]
+    try:
+        child = subprocess.run(command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, env={**os.environ, **env}, check=False)
+    except subprocess.TimeoutExpired:
+        raise _ProbeFailed(f"no answer in {PROBE_TIMEOUT_S:.0f} s") from None
+    if child.returncode != 0:
+        said = child.stderr.strip().splitlines()
+        raise _ProbeFailed(said[-1] if said else f"the child ended with {child.returncode}")
+    answer: dict[str, Any] = json.loads(child.stdout.strip().splitlines()[-1])
+    return answer
+
+
+def _devices() -> Iterator[Finding]:
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        yield Finding(name="device", state="note", detail=f"no NVIDIA GPU ({error})", advice="tune runs in Triton's interpreter, or on a recording")
+        return
+    try:
+        yield Finding(name="driver", state="ok", detail=_asked(pynvml.nvmlSystemGetDriverVersion))
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            yield _device(pynvml, index)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _device(nvml: Any, index: int) -> Finding:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+
+    def clock(kind: int) -> str:
+        now, most = _asked(nvml.nvmlDeviceGetClockInfo, handle, kind), _asked(nvml.nvmlDeviceGetMaxClockInfo, handle, kind)
+        return f"{now} of {most} MHz"
+
+    def watts(function: Callable[..., Any]) -> str:
+        milliwatts = _asked(function, handle)
+        return f"{int(milliwatts) / 1000:.0f}" if milliwatts.isdigit() else milliwatts
+
+    processes = _processes(nvml, handle)
+    parts = [
+        _asked(nvml.nvmlDeviceGetName, handle),
+        f"SM clock {clock(nvml.NVML_CLOCK_SM)}",
+        f"memory clock {clock(nvml.NVML_CLOCK_MEM)}",
+        f"{_asked(nvml.nvmlDeviceGetTemperature, handle, nvml.NVML_TEMPERATURE_GPU)} °C",
+        f"power {watts(nvml.nvmlDeviceGetPowerUsage)} of {watts(nvml.nvmlDeviceGetEnforcedPowerLimit)} W",
+        f"processes on it: {', '.join(map(str, processes)) or 'none'}",
+    ]
+    advice = "times of a shared GPU are worth little: end the other processes before tuning" if processes else ""
+    return Finding(name=f"gpu {index}", state="note" if processes else "ok", detail=", ".join(parts), advice=advice)
+
+
+def _processes(nvml: Any, handle: Any) -> list[int]:
+    try:
+        return [process.pid for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
+    except nvml.NVMLError:
+        return []  # not every driver mode lists them
+
+
+def _asked(function: Callable[..., Any], *arguments: Any) -> str:
+    """What NVML answers, as text; a device need not support every question."""
+    import pynvml
+
+    try:
+        answer = function(*arguments)
+    except pynvml.NVMLError:
+        return "unknown"
+    return answer.decode() if isinstance(answer, bytes) else str(answer)
+
+
+def _folder(name: str, folder: Path) -> Finding:
+    """Whether a folder, or the nearest one above that exists, can be written and has room."""
+    existing = folder.absolute()
+    while not existing.exists():
+        existing = existing.parent
+    try:
+        with tempfile.TemporaryFile(dir=existing):
+            pass
+    except OSError as error:
+        return Finding(name=name, state="fail", detail=f"{folder}: cannot write ({error.strerror})", advice="choose a folder that can be written")
+    free = shutil.disk_usage(existing).free
+    detail = f"{folder}: {free / 2**30:.1f} GiB free"
+    if free < LEAST_FREE_BYTES:
+        return Finding(name=name, state="fail", detail=detail, advice=f"free some space: less than {LEAST_FREE_BYTES / 2**30:.0f} GiB is left")
+    return Finding(name=name, state="ok", detail=detail)

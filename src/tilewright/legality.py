@@ -1,0 +1,170 @@
+"""What `check` finds out: which configs a target can run, which limit the others exceed, which dims prevent shared builds.
+
+Everything here is compiled, nothing is run: no device is needed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from tilewright.builder import Builder, BuildRequest
+from tilewright.library import Operator
+from tilewright.record import Config, Resources, Status, config_key
+from tilewright.target import Target
+from tilewright.workload import Workload
+
+# Threads of one block: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; HIP's limit is the same.
+MAX_BLOCK_THREADS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """How one config fared on one target.
+
+    Attributes:
+        status: `ok`, or how the build failed.
+        exceeds: limits of the target that it exceeds, each with both figures.
+        cached: whether the build came from the cache.
+    """
+
+    config: Config
+    status: Status
+    message: str
+    resources: Resources | None
+    exceeds: tuple[str, ...]
+    build_s: float
+    cached: bool
+
+    @property
+    def legal(self) -> bool:
+        """Whether the target can run it."""
+        return self.status is Status.OK and not self.exceeds
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "config": dict(self.config),
+            "legal": self.legal,
+            "status": str(self.status),
+            "message": self.message,
+            "exceeds": list(self.exceeds),
+            "resources": msgspec.to_builtins(self.resources),
+            "build_s": round(self.build_s, 3),
+            "cached": self.cached,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Legality:
+    """Verdicts for one workload on one target.
+
+    Attributes:
+        leaks: by dim, how many configs' rendered text changes with its extent, so that each extent is built anew.
+    """
+
+    workload: Workload
+    target: Target
+    verdicts: tuple[Verdict, ...]
+    leaks: Mapping[str, int]
+
+    @property
+    def legal(self) -> int:
+        """How many of the configs the target can run."""
+        return sum(verdict.legal for verdict in self.verdicts)
+
+    @property
+    def statuses(self) -> Counter[Status]:
+        """Configs by status."""
+        return Counter(verdict.status for verdict in self.verdicts)
+
+    def most(self, resource: str) -> int | None:
+        """The largest need of a resource (a field of `Resources`) over the configs that were built."""
+        needs = [getattr(verdict.resources, resource) for verdict in self.verdicts if verdict.resources is not None]
+        return max((need for need in needs if need is not None), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "workload": self.workload.key,
+            "target": self.target.arch,
+            "name": self.target.name,
+            "checked": len(self.verdicts),
+            "legal": self.legal,
+            "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
+            "limits": {"shared_memory_bytes": self.target.shared_memory_bytes, "registers_per_sm": self.target.registers_per_sm},
+            "leaks": dict(self.leaks),
+            "configs": [verdict.to_json() for verdict in self.verdicts],
+        }
+
+
+def check(operator: Operator, workload: Workload, target: Target, builder: Builder, *, sample: int | None = None, seed: int = 0) -> Legality:
+    """Compile configs of an operator for a target.
+
+    Args:
+        operator: spec and templates.
+        workload: what they are compiled for.
+        target: where they would run.
+        builder: compiles.
+        sample: draw so many configs uniformly from the space; by default the author's suggestions are checked.
+        seed: of the draw.
+
+    Raises:
+        SpaceError: the space has no legal config.
+        TemplateError: the template does not render.
+    """
+    space = operator.space(workload, target)
+    drawn = space.suggestions() or [space.default()] if sample is None else space.sample(sample, random.Random(seed))
+    configs = list({config_key(config): config for config in drawn}.values())
+    inputs, outputs = operator.spec.inputs(workload), operator.spec.outputs(workload)
+    arguments = (*(inputs[name] for name in operator.spec.arguments), *outputs.values())
+    futures = [
+        builder.submit(BuildRequest(source=operator.render(workload, target, config), arguments=arguments, target=target)) for config in configs
+    ]
+    verdicts = []
+    for config, future in zip(configs, futures, strict=True):
+        outcome = future.result()
+        verdicts.append(
+            Verdict(
+                config=config,
+                status=outcome.status,
+                message=outcome.message,
+                resources=outcome.resources,
+                exceeds=exceeded(outcome.resources, target),
+                build_s=outcome.build_s,
+                cached=outcome.cached,
+            )
+        )
+    leaks = Counter(dim for config in configs for dim in operator.leaking_dims(workload, target, config))
+    return Legality(workload=workload, target=target, verdicts=tuple(verdicts), leaks=leaks)
+
+
+def exceeded(resources: Resources | None, target: Target) -> tuple[str, ...]:
+    """The limits of a target that a binary exceeds: shared memory, threads and registers of one block."""
+    if resources is None:
+        return ()
+    found = []
+    if resources.shared_memory_bytes > target.shared_memory_bytes:
+        found.append(f"shared memory of a block: {resources.shared_memory_bytes:,} of {target.shared_memory_bytes:,} bytes")
+    threads = (resources.num_warps or 0) * target.warp_size
+    if threads > MAX_BLOCK_THREADS:
+        found.append(f"threads of a block: {threads:,} of {MAX_BLOCK_THREADS:,}")
+    # AMD's registers are counted by lane of a SIMD, not by thread of a pool; there the compiler itself keeps to the limit.
+    registers = (resources.registers or 0) * threads
+    if target.compile_backend == "cuda" and registers > target.registers_per_sm:
+        found.append(f"registers of a block: {registers:,} of {target.registers_per_sm:,}")
+    return tuple(found)
+
+
+def summarize(verdicts: Sequence[Verdict]) -> Mapping[str, int]:
+    """Reasons of the configs that are not legal, with how many each: the limit exceeded, else the status."""
+    reasons: Counter[str] = Counter()
+    for verdict in verdicts:
+        if not verdict.legal:
+            reasons.update([limit.partition(":")[0] for limit in verdict.exceeds] or [str(verdict.status)])
+    return reasons

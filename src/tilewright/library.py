@@ -1,0 +1,230 @@
+"""Operators, each a folder: `spec.py`, `reference.py`, and one `<schedule>.py.jinja` for each schedule."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from tilewright.canonical import sha256_text
+from tilewright.errors import TemplateError, UsageError, nearest
+from tilewright.knobs import SCHEDULE, Config, listing
+from tilewright.operator import OperatorSpec
+from tilewright.space import Space
+from tilewright.target import Target
+from tilewright.template import SUFFIX, Source, Template
+from tilewright.workload import NAME, Workload
+
+VARIABLE: Final = "TILEWRIGHT_TEMPLATES"
+ENTRY_POINTS: Final = "tilewright.templates"
+SPEC_FILE: Final = "spec.py"
+REFERENCE_FILE: Final = "reference.py"
+# Spaces kept, one for each workload and target lately asked for. guess: a session tunes some tens of workloads together.
+_SPACES_KEPT: Final = 64
+
+
+class Operator:
+    """One operator class. Its spec and its templates are loaded when first asked for.
+
+    Attributes:
+        name: the folder's name.
+        folder: absolute.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Name an operator's folder, without reading any of its files.
+
+        Raises:
+            UsageError: the folder has no spec.py, or its name is no plain name.
+        """
+        self.folder: Final = folder.resolve()
+        self.name: Final = self.folder.name
+        self._spec: OperatorSpec | None = None
+        self._templates: dict[str, Template] | None = None
+        self._spaces: dict[tuple[Workload, Target], Space] = {}
+        if not NAME.match(self.name):
+            raise UsageError(f"{self.folder}: an operator's folder is named after it: letters, digits and _, not starting with a digit")
+        if not (self.folder / SPEC_FILE).is_file():
+            raise UsageError(f"{self.folder}: no {SPEC_FILE}; an operator's folder holds {SPEC_FILE}, {REFERENCE_FILE} and <schedule>{SUFFIX}")
+
+    def __repr__(self) -> str:
+        return f"Operator({str(self.folder)!r})"
+
+    @property
+    def reference(self) -> Path:
+        """The file with inputs, reference and vendor candidates; it imports torch, so only a child process loads it."""
+        return self.folder / REFERENCE_FILE
+
+    @property
+    def spec(self) -> OperatorSpec:
+        """What `spec.py` declares as SPEC.
+
+        Raises:
+            UsageError: it does not load, or declares no SPEC of this name.
+        """
+        if self._spec is None:
+            spec = getattr(_load_module(self.folder / SPEC_FILE, self.name), "SPEC", None)
+            if not isinstance(spec, OperatorSpec):
+                raise UsageError(f"{self.folder / SPEC_FILE}: must define SPEC, an OperatorSpec, not {spec!r}")
+            if spec.name != self.name:
+                raise UsageError(f"{self.folder / SPEC_FILE}: SPEC is named {spec.name!r}, and its folder {self.name!r}; make them the same")
+            self._spec = spec
+        return self._spec
+
+    @property
+    def templates(self) -> Mapping[str, Template]:
+        """Templates by schedule name, sorted.
+
+        Raises:
+            TemplateError: there is none, or one does not load.
+        """
+        if self._templates is None:
+            loaded = [Template.load(path) for path in self.folder.glob(f"*{SUFFIX}")]
+            if not loaded:
+                raise TemplateError(f"{self.folder}: no template; add <schedule>{SUFFIX}, such as tiled{SUFFIX}")
+            self._templates = {template.name: template for template in sorted(loaded, key=lambda template: template.name)}
+        return self._templates
+
+    def space(self, workload: Workload, target: Target) -> Space:
+        """The space of all schedules, raced as one.
+
+        Raises:
+            SpaceError: a template's declarations break the rules.
+            TemplateError: a template's knob section fails.
+        """
+        key = (workload, target)
+        space = self._spaces.pop(key, None)
+        if space is None:
+            space = Space({name: template.program(workload, target) for name, template in self.templates.items()}, origin=self._origin)
+        self._spaces[key] = space
+        if len(self._spaces) > _SPACES_KEPT:
+            del self._spaces[next(iter(self._spaces))]
+        return space
+
+    @property
+    def _origin(self) -> str:
+        templates = list(self.templates.values())
+        return str(templates[0].path if len(templates) == 1 else self.folder)
+
+    def template(self, config: Config) -> Template:
+        """The template that a config is for.
+
+        Raises:
+            UsageError: the config names no schedule of this operator.
+        """
+        names = list(self.templates)
+        name = config.get(SCHEDULE, names[0] if len(names) == 1 else None)
+        if not isinstance(name, str):
+            raise UsageError(f"operator {self.name}: config {dict(config)!r} does not say which schedule; {listing(list(names))}")
+        if name not in self.templates:
+            raise UsageError(f"operator {self.name}: no schedule {name!r}; {nearest(name, names)}")
+        return self.templates[name]
+
+    def template_hash(self, config: Config) -> str:
+        """SHA-256 of the text of the template that a config is for."""
+        return self.template(config).hash
+
+    def render(self, workload: Workload, target: Target, config: Config) -> Source:
+        """The module of a config, after matching it against what its template declares.
+
+        Raises:
+            SpaceError: the config is not in the space of this workload and target.
+            TemplateError: the template fails, or what it renders is no standalone Python module with a `launch`.
+        """
+        return self.template(config).render(workload, target, config)
+
+    def leaking_dims(self, workload: Workload, target: Target, config: Config) -> tuple[str, ...]:
+        """Dims whose extent changes the rendered text, and so keeps workloads from sharing one Source."""
+        return self.template(config).leaking_dims(workload, target, config)
+
+
+def find_operators(folders: Sequence[Path] = ()) -> dict[str, Operator]:
+    """All operators, by name: those of the given folders, of TILEWRIGHT_TEMPLATES, of entry points, and the shipped ones.
+
+    A folder holds operators' folders, or is one itself.
+
+    Raises:
+        UsageError: a folder is missing, or two different folders hold an operator of one name.
+    """
+    found: dict[str, Operator] = {}
+    for root, origin in _roots(folders):
+        for folder in _operator_folders(root, origin):
+            operator = Operator(folder)
+            known = found.setdefault(operator.name, operator)
+            if known.folder != operator.folder:
+                raise UsageError(f"operator {operator.name!r} is in two places: {known.folder} and {operator.folder}; rename one, or leave its folder out")
+    return dict(sorted(found.items()))
+
+
+def find_operator(name: str, folders: Sequence[Path] = ()) -> Operator:
+    """The operator of that name.
+
+    Raises:
+        UsageError: there is none, or two.
+    """
+    operators = find_operators(folders)
+    if name not in operators:
+        raise UsageError(f"no operator {name!r}; {nearest(name, operators)}. More are found with --templates DIR or {VARIABLE}")
+    return operators[name]
+
+
+def shipped_templates() -> Path | None:
+    """The folder of the operators that come with Tilewright: inside the installed package, or at the top of a checkout."""
+    package = Path(__file__).resolve().parent
+    for folder in (package / "templates", package.parents[1] / "templates"):
+        if folder.is_dir():
+            return folder
+    return None
+
+
+def _roots(folders: Sequence[Path]) -> Iterator[tuple[Path, str]]:
+    yield from ((Path(folder), "--templates") for folder in folders)
+    yield from ((Path(folder), VARIABLE) for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder)
+    for entry in sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
+        yield from ((folder, f"entry point {entry.name!r} of group {ENTRY_POINTS}") for folder in _entry_folders(entry))
+    shipped = shipped_templates()
+    if shipped is not None:
+        yield shipped, "shipped"
+
+
+def _entry_folders(entry: importlib.metadata.EntryPoint) -> list[Path]:
+    """Folders that an entry point names: a path, a function that returns one, or a package that holds them."""
+    try:
+        loaded: Any = entry.load()
+        if isinstance(loaded, ModuleType):
+            return [Path(folder) for folder in loaded.__path__]
+        return [Path(loaded() if callable(loaded) else loaded)]
+    except Exception as error:
+        raise UsageError(
+            f"entry point {entry.name!r} of group {ENTRY_POINTS} ({entry.value}) gives no folder: {type(error).__name__}: {error}; "
+            "it must be a path, a function that returns one, or a package; correct or uninstall the package that declares it"
+        ) from error
+
+
+def _operator_folders(root: Path, origin: str) -> list[Path]:
+    if not root.is_dir():
+        raise UsageError(f"templates folder {str(root)!r} ({origin}) does not exist; name a folder that holds <operator>/{SPEC_FILE}")
+    if (root / SPEC_FILE).is_file():
+        return [root]
+    return sorted(folder for folder in root.iterdir() if (folder / SPEC_FILE).is_file())
+
+
+def _load_module(path: Path, name: str) -> ModuleType:
+    """Import a file under a module name that no other file has, so that two operators' specs never meet."""
+    unique = f"tilewright_operator_{name}_{sha256_text(str(path))[:12]}"
+    description = importlib.util.spec_from_file_location(unique, path)
+    if description is None or description.loader is None:
+        raise UsageError(f"{path}: is not a Python file that can be imported")
+    module = importlib.util.module_from_spec(description)
+    sys.modules[unique] = module
+    try:
+        description.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[unique]
+        raise UsageError(f"{path}: does not load: {type(error).__name__}: {error}") from error
+    return module

@@ -1,0 +1,217 @@
+"""What a person sees of a session: a live line, plain lines, and the table at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, TextIO
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tilewright.observer import Progress
+from tilewright.record import Record, SessionStart, Status, Value
+from tilewright.result import TuneResult, WorkloadResult, time_us
+from tilewright.roofline import Roofline
+from tilewright.workload import Workload
+
+# Seconds between plain progress lines, besides those of a better time. guess: a log file stays readable.
+_PLAIN_EVERY_S: Final = 10.0
+
+
+def format_us(us: float | None) -> str:
+    """A time in µs with four significant digits, `-` for none."""
+    if us is None:
+        return "-"
+    return f"{us:,.1f}" if us >= 1000 else f"{us:.4g}"
+
+
+def format_gain(ratio: float | None) -> str:
+    """A ratio of times, `-` for none."""
+    return "-" if ratio is None else f"{ratio:.2f}x"
+
+
+def format_config(config: Mapping[str, Value]) -> str:
+    """A config in one line."""
+    return " ".join(f"{name}={'x'.join(map(str, value)) if isinstance(value, list) else value}" for name, value in config.items())
+
+
+def format_workload(workload: Workload) -> str:
+    """A workload's parameters, without the operator."""
+    return workload.key.partition(":")[2]
+
+
+def rate(roofline: Roofline | None, us: float | None) -> str:
+    """Achieved rate and share of the roofline: TFLOP/s where arithmetic bounds the workload, else GB/s."""
+    if roofline is None or us is None:
+        return ""
+    figure = f"{roofline.tflops(us):.3g} TFLOP/s" if roofline.bound == "compute" else f"{roofline.gb_s(us):.4g} GB/s"
+    fraction = roofline.fraction(us)
+    return figure if fraction is None else f"{figure}, {100 * fraction:.2g}% of roofline"
+
+
+def status_line(progress: Progress, elapsed_s: float) -> str:
+    """One line for the state of a workload's search."""
+    budget = progress.budget
+    best_us = time_us(progress.best)
+    parts = [f"{progress.done}/{budget.trials or progress.asked}"]
+    if best_us is None:
+        parts.append("nothing correct yet")
+    else:
+        figure = rate(progress.roofline, best_us) if not _interpreted(progress.best) else ""
+        parts.append(f"best {format_us(best_us)} µs{_label(progress.best)}" + (f" ({figure})" if figure else ""))
+        if default_us := time_us(progress.default):
+            parts.append(f"{default_us / best_us:.2f}x default")
+        vendor_us = min((us for vendor in progress.vendors if (us := time_us(vendor)) is not None), default=None)
+        if vendor_us is not None:
+            parts.append(f"{vendor_us / best_us:.2f}x vendor")
+    if failures := _failures(progress.statuses):
+        parts.append(failures)
+    if budget.time_s is not None:
+        parts.append(f"{max(0.0, budget.time_s - elapsed_s):.0f} s left")
+    return " | ".join(parts)
+
+
+def _interpreted(record: Record | None) -> bool:
+    return record is not None and record.target.backend == "interpreter"
+
+
+def _label(record: Record | None) -> str:
+    return " (interpreter)" if _interpreted(record) else ""
+
+
+def _failures(statuses: Mapping[Status, int]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in sorted(statuses.items()) if status is not Status.OK)
+
+
+class PlainReport:
+    """Progress as plain lines: a better time at once, else a line every ten seconds."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Write to `stream`, flushed at each line."""
+        self._stream = stream
+        self._best: dict[Workload, float | None] = {}
+        self._last = 0.0
+
+    def _write(self, text: str) -> None:
+        print(text, file=self._stream, flush=True)
+
+    def session(self, start: SessionStart, device: str, log: Path) -> None:
+        """Say what begins."""
+        self._write(f"tuning {start.operator} on {device}: {len(start.workloads)} workload(s), log {log}")
+
+    def note(self, text: str) -> None:
+        """Pass it on."""
+        self._write(f"note: {text}")
+
+    def progress(self, progress: Progress, record: Record | None, elapsed_s: float) -> None:
+        """A line where the best is new, or the last line is old."""
+        best = time_us(progress.best)
+        now = time.monotonic()
+        if record is not None and best == self._best.get(progress.workload) and now - self._last < _PLAIN_EVERY_S:
+            return
+        self._best[progress.workload] = best
+        self._last = now
+        self._write(f"{format_workload(progress.workload)}: {status_line(progress, elapsed_s)}")
+
+    def answered(self, result: WorkloadResult) -> None:
+        """Nothing: the table says it."""
+
+    def end(self, result: TuneResult) -> None:
+        """Nothing: the table says it."""
+
+
+class LiveReport:
+    """Progress as one live block, a line for each workload."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """Draw on the terminal behind `stream`."""
+        self._console = Console(file=stream)
+        self._live: Live | None = None
+        self._lines: dict[Workload, str] = {}
+
+    def session(self, start: SessionStart, device: str, log: Path) -> None:
+        """Say what begins, and start drawing."""
+        self._console.print(f"tuning [bold]{start.operator}[/bold] on {device}: {len(start.workloads)} workload(s), log {log}", highlight=False)
+        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+        self._live.start()
+
+    def note(self, text: str) -> None:
+        """Pass it on."""
+        self._console.print(f"note: {text}", highlight=False, markup=False)
+
+    def progress(self, progress: Progress, record: Record | None, elapsed_s: float) -> None:
+        """Redraw the workload's line."""
+        self._lines[progress.workload] = f"{format_workload(progress.workload)}: {status_line(progress, elapsed_s)}"
+        if self._live is not None:
+            # The terminal may be shorter than the session: the latest workloads show.
+            shown = list(self._lines.values())[-max(1, self._console.height - 2) :]
+            self._live.update(Text("\n".join(shown), no_wrap=True, overflow="ellipsis"))
+
+    def answered(self, result: WorkloadResult) -> None:
+        """Stop drawing: the search is over."""
+        self._stop()
+
+    def end(self, result: TuneResult) -> None:
+        """Stop drawing."""
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def end_table(result: TuneResult) -> Table:
+    """The table at the end: for each workload the default, the winner and the vendor."""
+    unit = "µs, interpreter" if any(_interpreted(answer.best) for answer in result.results) else "µs"
+    table = Table(title=f"{result.device}, {result.protocol}", title_justify="left")
+    table.add_column("workload", overflow="fold")
+    for title in (f"default {unit}", f"best {unit}", f"vendor {unit}", "vs default", "vs vendor"):
+        table.add_column(title, justify="right")
+    for title in ("rate", "from", "schedule"):
+        table.add_column(title, overflow="fold")
+    for answer in result.results:
+        interpreted = _interpreted(answer.best)
+        table.add_row(
+            format_workload(answer.workload),
+            format_us(time_us(answer.default)),
+            format_us(answer.best_us),
+            format_us(answer.vendor_us),
+            format_gain(answer.gain_over_default),
+            format_gain(answer.gain_over_vendor),
+            "" if interpreted else rate(answer.roofline, answer.best_us),
+            answer.tier,
+            format_config(answer.best.config) if answer.best is not None else "none is correct",
+        )
+    return table
+
+
+def end_notes(result: TuneResult) -> Iterable[str]:
+    """What the table has no room for: failures, refused points, edges of the candidates, where the log is."""
+    for answer in result.results:
+        name = format_workload(answer.workload)
+        if failures := _failures(answer.statuses):
+            yield f"{name}: {failures} of {sum(answer.statuses.values())} trials"
+        for reason, count in sorted(answer.rejected.items()):
+            yield f"{name}: {count} points refused: {reason}"
+        for edge in answer.edges:
+            yield f"{name}: {edge.knob}={_value(edge.value)} is the {edge.end} of its candidates; the template may be too narrow there"
+        if answer.best is None and answer.statuses:
+            yield f"{name}: every candidate failed; `tilewright log stats {result.log}` has the messages"
+    yield f"log: {result.log} ({result.reason}, {result.wall_s:.1f} s)"
+
+
+def _value(value: Value) -> str:
+    return "x".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def print_end(result: TuneResult, stream: TextIO) -> None:
+    """Print the table and the notes."""
+    console = Console(file=stream) if stream.isatty() else Console(file=stream, width=200)
+    console.print(end_table(result))
+    for note in end_notes(result):
+        console.print(note, highlight=False, markup=False, soft_wrap=True)

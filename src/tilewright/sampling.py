@@ -1,0 +1,59 @@
+"""Samples of a time: how sure their median is, and what of them goes into a record. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from math import comb
+from typing import Final
+
+from tilewright.record import Measurement
+
+# Timing protocols: times compare only within one. What each does is told in `tilewright.children.timing`.
+GRAPH_PROTOCOL: Final = "graph/1"
+EVENTS_PROTOCOL: Final = "events/1"
+INTERPRETER_PROTOCOL: Final = "interpreter/1"
+
+
+def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:
+    """Distribution-free confidence interval of the median.
+
+    The order statistics x(k) and x(n+1-k) enclose the median with probability 1 - 2·P(Binomial(n, 1/2) < k); the largest k that
+    keeps the confidence is taken (Conover, Practical Nonparametric Statistics, section 3.2). With fewer than 6 samples not even
+    their whole range holds the median with 95%, and the range is what is returned.
+
+    Raises:
+        ValueError: there are no samples.
+    """
+    ordered = sorted(samples)
+    count = len(ordered)
+    if not count:
+        raise ValueError("the median of no samples")
+    allowed = (1 - confidence) / 2 * 2**count
+    below, rank = 0, 0
+    while rank < (count - 1) // 2 and below + comb(count, rank) <= allowed:
+        below += comb(count, rank)
+        rank += 1
+    # `rank` values at either end can be dropped; x(rank) in 1-based order is where P(Binomial < rank) still fits.
+    index = max(rank - 1, 0)
+    return ordered[index], ordered[count - 1 - index]
+
+
+def relative_interval(samples: Sequence[float], confidence: float = 0.95) -> float:
+    """Width of the median's confidence interval as a share of the median."""
+    low, high = median_interval(samples, confidence)
+    return (high - low) / statistics.median(samples)
+
+
+def measurement(protocol: str, samples_us: Sequence[float]) -> Measurement:
+    """What a record holds of samples in µs; all of them are kept, at nanosecond resolution."""
+    mean = statistics.fmean(samples_us)
+    return Measurement(
+        protocol=protocol,
+        median_us=round(statistics.median(samples_us), 3),
+        min_us=round(min(samples_us), 3),
+        max_us=round(max(samples_us), 3),
+        cv=round(statistics.pstdev(samples_us) / mean, 5) if mean else 0.0,
+        samples=len(samples_us),
+        times_us=[round(sample, 3) for sample in samples_us],
+    )

@@ -1,0 +1,45 @@
+"""Searchers: which config to try next. All of them stand behind one protocol, `Proposer`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tilewright.errors import UsageError, nearest
+from tilewright.search.base import History, Proposer, grid_search, random_search
+
+if TYPE_CHECKING:
+    from tilewright.space import SearchSpace
+
+__all__ = ["DEFAULT_SEARCHER", "SEARCHERS", "History", "Proposer", "make_proposer"]
+
+# Names a user may ask for, with a line for the help text.
+SEARCHERS: Final[dict[str, str]] = {
+    "tpe": "Optuna's multivariate TPE",
+    "random": "uniform, without repeats",
+    "grid": "every legal config, in order of enumeration",
+}
+DEFAULT_SEARCHER: Final = "tpe"
+
+
+def make_proposer(name: str, space: SearchSpace, *, seed: int, history: History = ()) -> Proposer:
+    """A searcher over a space.
+
+    Args:
+        name: one of `SEARCHERS`.
+        space: where configs come from.
+        seed: of all draws; equal seeds and equal results give equal proposals.
+        history: configs with their time in µs (None for failed ones) known from before. They are learnt from where the
+            searcher learns, and not proposed again.
+
+    Raises:
+        UsageError: there is no searcher of that name.
+    """
+    if name == "random":
+        return random_search(space, seed=seed, history=history)
+    if name == "grid":
+        return grid_search(space, seed=seed, history=history)
+    if name == "tpe":
+        from tilewright.search.tpe import TpeProposer  # optuna takes a quarter of a second to import
+
+        return TpeProposer(space, seed=seed, history=history)
+    raise UsageError(f"unknown search {name!r}; {nearest(name, SEARCHERS)}")

@@ -1,0 +1,181 @@
+"""A Gaussian process over a growing list of points, with what searches ask of it: cheap steps, exact posteriors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tilewright.search.encoding import Group, Matrix
+
+# Observations that the hyperparameters are fitted to, at most: the fit costs their cube. guess.
+_FITTED: Final = 160
+_STEPS: Final = 30
+_JITTER: Final = 1e-6
+_BLOCK: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """What is thought of a function before it is seen: log-normal priors, as logarithms with their standard deviations.
+
+    Attributes:
+        scale: length of the coordinates (of 0..1) over which the function changes.
+        exact: the same for the columns that only tell values apart.
+        signal: variance of the function.
+        noise: variance of what looks like noise.
+    """
+
+    scale: tuple[float, float] = (float(np.log(0.7)), 1.0)
+    exact: tuple[float, float] = (0.0, 1.0)
+    signal: tuple[float, float] = (0.0, 1.0)
+    noise: tuple[float, float] = (float(np.log(1e-2)), 1.5)
+
+
+class Gaussian:
+    """Exact regression with a Matérn 5/2 kernel and one length scale for each group of columns.
+
+    The posterior over all points is kept as `V = L⁻¹ K(observed, points)`, one row an observation, so that an observation
+    costs one row: `O(observed x points)`.
+
+    Args:
+        groups: columns that share a length scale.
+        prior: of the hyperparameters.
+    """
+
+    def __init__(self, groups: Sequence[Group], prior: Prior) -> None:
+        self._groups = tuple(groups)
+        means = [prior.exact if group.exact else prior.scale for group in groups] + [prior.signal, prior.noise]
+        self._mean = np.array([mean for mean, _ in means])
+        self._deviation = np.array([deviation for _, deviation in means])
+        self._theta = self._mean.copy()
+        self._columns = np.repeat(np.arange(len(groups)), [group.stop - group.start for group in groups])
+        self.observed: list[int] = []
+        self._points = np.zeros((0, 0))
+        self._rows = np.zeros((0, 0))
+        self._reduced = np.zeros(0)
+
+    def fit(self, points: Matrix, values: Matrix) -> None:
+        """Choose the hyperparameters: maximum a posteriori by resilient gradient steps.
+
+        Args:
+            points: observed points, `[observed, width]`.
+            values: what was observed there, `[observed]`, of mean zero.
+        """
+        if len(values) > _FITTED:
+            # The best half, whose details matter, and the rest at even steps.
+            order = np.argsort(values)
+            rest = order[_FITTED // 2 :]
+            chosen = np.concatenate([order[: _FITTED // 2], rest[np.linspace(0, len(rest) - 1, _FITTED // 2).astype(int)]])
+            points, values = points[chosen], values[chosen]
+        distances = [_squared(points[:, group.start : group.stop], points[:, group.start : group.stop]) for group in self._groups]
+        theta = self._theta.copy()
+        step = np.full(len(theta), 0.2)
+        before = np.zeros(len(theta))
+        best, best_loss = theta, np.inf
+        for _ in range(_STEPS):
+            loss, gradient = self._loss(theta, distances, values)
+            if loss < best_loss:
+                best, best_loss = theta.copy(), loss
+            turned = gradient * before
+            step = np.clip(np.where(turned > 0, step * 1.3, np.where(turned < 0, step * 0.5, step)), 1e-3, 0.7)
+            theta = np.clip(theta - np.sign(gradient) * step, self._mean - 5 * self._deviation, self._mean + 5 * self._deviation)
+            before = gradient
+        self._theta = best
+
+    def _loss(self, theta: Matrix, distances: list[Matrix], values: Matrix) -> tuple[float, Matrix]:
+        """Negative log posterior of the hyperparameters, and its gradient."""
+        inverse = np.exp(-2 * theta[:-2])
+        squared = np.zeros((len(values), len(values)))
+        for weight, distance in zip(inverse, distances, strict=True):
+            squared += weight * distance
+        shape, slope = _matern(squared)
+        signal, noise = np.exp(theta[-2]), np.exp(theta[-1]) + _JITTER
+        kernel = signal * shape
+        kernel[np.diag_indices_from(kernel)] += noise
+        try:
+            lower = np.linalg.cholesky(kernel)
+        except np.linalg.LinAlgError:
+            return np.inf, theta - self._mean
+        inverted = np.linalg.inv(kernel)
+        weights = inverted @ values
+        outer = 0.5 * (inverted - np.outer(weights, weights))
+        gradient = np.empty_like(theta)
+        sloped = outer * slope * signal
+        for number, distance in enumerate(distances):
+            gradient[number] = -2 * inverse[number] * np.vdot(sloped, distance)
+        gradient[-2] = np.vdot(outer, shape) * signal
+        gradient[-1] = np.trace(outer) * np.exp(theta[-1])
+        offset = (theta - self._mean) / self._deviation
+        loss = 0.5 * values @ weights + np.log(np.diag(lower)).sum() + 0.5 * offset @ offset
+        return float(loss), gradient + offset / self._deviation
+
+    def condition(self, points: Matrix, observed: Sequence[int]) -> None:
+        """Start over: all points, and which of them are observed."""
+        self._points = points * np.exp(-self._theta[:-2])[self._columns]
+        self._norms = np.einsum("pw,pw->p", self._points, self._points)
+        kernel = self._kernel(list(observed))
+        square = kernel[:, list(observed)]
+        square[np.diag_indices_from(square)] += self._noise
+        self._rows = np.linalg.solve(np.linalg.cholesky(square), kernel) if len(observed) else np.zeros((0, len(points)))
+        self._reduced = np.einsum("op,op->p", self._rows, self._rows)
+        self._reserved = self._rows
+        self.observed = list(observed)
+
+    def observe(self, point: int) -> None:
+        """Add an observation at a point."""
+        count = len(self.observed)
+        before = self._rows[:, point].copy()
+        pivot = np.sqrt(max(self._signal + self._noise - before @ before, _JITTER))
+        row = (self._kernel([point])[0] - before @ self._rows) / pivot
+        if count == len(self._reserved):
+            self._reserved = np.vstack([self._reserved, np.zeros((max(_BLOCK, count // 2), self._rows.shape[1]))])
+        self._reserved[count] = row
+        self._rows = self._reserved[: count + 1]
+        self._reduced = self._reduced + row * row
+        self.observed.append(point)
+
+    def posterior(self, values: Matrix) -> tuple[Matrix, Matrix]:
+        """Mean and standard deviation at all points, given the observed values in order of observation."""
+        # L is read off V: column j of it is V at observation j, from row j down, but for the noise on its diagonal.
+        lower = np.tril(self._rows[:, self.observed].T)
+        diagonal = np.diag_indices_from(lower)
+        lower[diagonal] = (lower[diagonal] + np.sqrt(lower[diagonal] ** 2 + 4 * self._noise)) / 2
+        weights = _forward(lower, values)
+        deviation = np.sqrt(np.maximum(self._signal - self._reduced, 1e-12))
+        return weights @ self._rows, deviation
+
+    @property
+    def _signal(self) -> float:
+        return float(np.exp(self._theta[-2]))
+
+    @property
+    def _noise(self) -> float:
+        return float(np.exp(self._theta[-1]) + _JITTER)
+
+    def _kernel(self, chosen: list[int]) -> Matrix:
+        squared = self._norms[chosen][:, None] + self._norms[None, :] - 2 * self._points[chosen] @ self._points.T
+        shape, _ = _matern(np.maximum(squared, 0.0))
+        return self._signal * shape
+
+
+def _squared(a: Matrix, b: Matrix) -> Matrix:
+    return np.maximum((a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2 * a @ b.T, 0.0)
+
+
+def _matern(squared: Matrix) -> tuple[Matrix, Matrix]:
+    """Matérn 5/2 of squared distances, and its derivative by them."""
+    root = np.sqrt(5 * squared)
+    falling = np.exp(-root)
+    return (1 + root + root * root / 3) * falling, -5 / 6 * (1 + root) * falling
+
+
+def _forward(lower: Matrix, values: Matrix) -> Matrix:
+    """Solve a lower triangular system, by blocks."""
+    solved = np.zeros_like(values)
+    for start in range(0, len(values), _BLOCK):
+        stop = min(start + _BLOCK, len(values))
+        solved[start:stop] = np.linalg.solve(lower[start:stop, start:stop], values[start:stop] - lower[start:stop, :start] @ solved[:start])
+    return solved

@@ -1,0 +1,253 @@
+"""A template: one schedule's file, which declares its knobs and renders its kernel."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import jinja2
+
+from tilewright.canonical import sha256_text
+from tilewright.declare import Cfg, Cut, Declared, Program, Schedule
+from tilewright.environment import GLOBAL_NAMES, make_environment, split_filter
+from tilewright.errors import SpaceError, TemplateError, nearest
+from tilewright.knob_section import knob_section
+from tilewright.knobs import SCHEDULE, Config, Split
+from tilewright.space import Space
+from tilewright.target import Target
+from tilewright.workload import NAME, Workload
+
+SUFFIX: Final = ".py.jinja"
+# What a rendered module may import: it has to run where Tilewright is not installed.
+ALLOWED_IMPORTS: Final = ("torch", "triton", "__future__")
+# Spaces kept, one for each workload and target lately asked for. guess: a session tunes some tens of workloads together.
+_SPACES_KEPT: Final = 64
+
+_ENVIRONMENT: Final = make_environment()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A rendered, standalone Python module.
+
+    Attributes:
+        text: the module; equal texts are one Source, whichever workloads ask for it.
+        hash: SHA-256 of `text`.
+        schedule: the template's name.
+        template_hash: SHA-256 of the template's text.
+    """
+
+    text: str
+    hash: str
+    schedule: str
+    template_hash: str
+
+
+class _Section:
+    """A program that runs a compiled knob section with a workload's and a target's values."""
+
+    __slots__ = ("_names", "_run", "_template", "unconditional")
+
+    def __init__(self, template: Template, run: Callable[[dict[str, Any], Cfg], None], names: dict[str, Any], *, unconditional: bool) -> None:
+        self._template = template
+        self._run = run
+        self._names = names
+        self.unconditional: Final = unconditional
+
+    def __call__(self, cfg: Cfg) -> None:
+        try:
+            self._run(self._names, cfg)
+        except Cut:
+            raise
+        except Exception as error:
+            raise self._template.located(error, self._names, cfg) from error
+
+
+class Template:
+    """One schedule of an operator.
+
+    Attributes:
+        name: the schedule's name: the file's, without `.py.jinja`.
+        path: where it was loaded from; messages name it.
+        text: its text.
+        hash: SHA-256 of its text.
+    """
+
+    def __init__(self, name: str, path: Path, text: str) -> None:
+        """Parse and compile a template.
+
+        Raises:
+            TemplateError: the name is no plain name, or the text is not a template; the message names file and line.
+        """
+        self.name: Final = name
+        self.path: Final = path
+        self.text: Final = text
+        self.hash: Final = sha256_text(text)
+        self._spaces: dict[tuple[Workload, Target], Space] = {}
+        if not NAME.match(name):
+            raise TemplateError(f"{path}: schedule name {name!r} must be letters, digits and _, not starting with a digit")
+        try:
+            self._whole: Final = self._compiled(text)
+            tree = _ENVIRONMENT.parse(text, name, str(path))
+            self._assigned: Final = frozenset(node.name for node in tree.find_all(jinja2.nodes.Name) if node.ctx != "load")
+            section, self._unconditional = knob_section(tree)
+            self._section: Final = self._compiled(section)
+        except jinja2.TemplateSyntaxError as error:
+            raise TemplateError(f"{path}:{error.lineno}: {error.message}") from error
+        except TemplateError as error:
+            line, colon, rest = str(error).removeprefix("line ").partition(": ")
+            raise TemplateError(f"{path}:{line}: {rest}" if colon and line.isdecimal() else f"{path}: {error}") from error
+
+    @classmethod
+    def load(cls, path: Path) -> Template:
+        """Read a template from its file.
+
+        Raises:
+            TemplateError: the file cannot be read, or is not a template.
+        """
+        if not path.name.endswith(SUFFIX):
+            raise TemplateError(f"{path}: a template's file is named <schedule>{SUFFIX}")
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise TemplateError(f"{path}: cannot be read: {error}") from error
+        return cls(path.name.removesuffix(SUFFIX), path, text)
+
+    def program(self, workload: Workload, target: Target) -> Program:
+        """The declarations, for one workload and target."""
+        root = self._section.root_render_func
+        environment, name, blocks = self._section.environment, self._section.name, self._section.blocks
+        context_class = environment.context_class
+        names = self._visible(workload, target)
+        parent = {**environment.globals, **names}
+
+        def compile_filter(text: str) -> Callable[[Split], object]:
+            return split_filter(_ENVIRONMENT, text, names)
+
+        def run(names: dict[str, Any], cfg: Cfg) -> None:
+            cfg._compile = compile_filter
+            parent["cfg"] = cfg
+            for _ in root(context_class(environment, parent, name, blocks)):
+                pass
+
+        return _Section(self, run, names, unconditional=self._unconditional)
+
+    def space(self, workload: Workload, target: Target) -> Space:
+        """The space of this schedule alone."""
+        key = (workload, target)
+        space = self._spaces.pop(key, None)
+        if space is None:
+            space = Space({self.name: self.program(workload, target)}, origin=str(self.path))
+        self._spaces[key] = space
+        if len(self._spaces) > _SPACES_KEPT:
+            del self._spaces[next(iter(self._spaces))]
+        return space
+
+    def render(self, workload: Workload, target: Target, config: Config) -> Source:
+        """The module of a config.
+
+        Raises:
+            SpaceError: the config is not in the space of this workload and target.
+            TemplateError: the template fails, or what it renders is no standalone Python module with a `launch`.
+        """
+        if config.get(SCHEDULE, self.name) != self.name:
+            raise SpaceError(f"{self.path}: config is for schedule {config[SCHEDULE]!r}, not {self.name!r}")
+        checked = self.space(workload, target).validate({name: value for name, value in config.items() if name != SCHEDULE})
+        text = self._text(workload, target, checked)
+        self._check_module(text)
+        return Source(text=text, hash=sha256_text(text), schedule=self.name, template_hash=self.hash)
+
+    def leaking_dims(self, workload: Workload, target: Target, config: Config) -> tuple[str, ...]:
+        """Dims whose extent changes the rendered text, and so keeps workloads from sharing one Source.
+
+        Each dim is changed by itself, and the config carried over: knobs keep their values, splits all parts but the outermost.
+
+        Raises:
+            SpaceError: the config is not in the space of this workload and target.
+        """
+        text = self.render(workload, target, config).text
+        return tuple(dim for dim in workload.dims if any(other != text for other in self._variants(workload, target, config, dim)))
+
+    def _variants(self, workload: Workload, target: Target, config: Config, dim: str) -> Iterator[str]:
+        extent = workload.dims[dim]
+        for changed in sorted({2 * extent, extent + 1, extent + 16, max(1, extent // 2)} - {extent}):
+            other = replace(workload, dims={**workload.dims, dim: changed})
+            try:
+                yield self._text(other, target, config)
+            except (SpaceError, TemplateError):  # that extent does not offer these tiles; the others may
+                continue
+
+    def _text(self, workload: Workload, target: Target, config: Config) -> str:
+        """The canonical text of a config that was checked, or carried over from a workload for which it was."""
+
+        def pick(declared: Declared) -> int:
+            value = config.get(declared.name)
+            found = declared.knob.find(value)
+            if found is None and declared.knob.kind == "split" and isinstance(value, list):
+                found = next((i for i, parts in enumerate(declared.values) if isinstance(parts, list) and parts[1:] == value[1:]), None)
+            return declared.knob.index(value) if found is None else found
+
+        schedule = Schedule(self.name, lambda cfg: None)
+        cfg = Cfg(schedule, pick, cutting=False)
+        names = self._visible(workload, target)
+        cfg._compile = lambda text: split_filter(_ENVIRONMENT, text, names)
+        try:
+            raw = "".join(self._whole.root_render_func(self._whole.new_context({**names, "cfg": cfg})))
+        except Exception as error:
+            raise self.located(error, names, cfg) from error
+        lines = [line.rstrip() for line in raw.split("\n")]
+        return "\n".join(lines).strip("\n") + "\n"
+
+    def _check_module(self, text: str) -> None:
+        try:
+            tree = ast.parse(text, f"<rendered {self.name}>")
+        except SyntaxError as error:
+            line = (error.text or "").strip()
+            raise TemplateError(f"{self.path}: the rendered module is not valid Python: {error.msg}, in its line {error.lineno}: {line}") from error
+        for node in ast.walk(tree):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or "."] if isinstance(node, ast.ImportFrom) else []
+            for module in modules:
+                if module.partition(".")[0] not in ALLOWED_IMPORTS:
+                    raise TemplateError(f"{self.path}: the rendered module imports {module!r}; it may import only torch and triton")
+        if not any(isinstance(node, ast.FunctionDef) and node.name == "launch" for node in tree.body):
+            raise TemplateError(f"{self.path}: the rendered module defines no launch(*inputs, *outputs, *scratch)")
+
+    def _compiled(self, source: str | jinja2.nodes.Template) -> jinja2.Template:
+        code = _ENVIRONMENT.compile(source, self.name, str(self.path))
+        return jinja2.Template.from_code(_ENVIRONMENT, code, _ENVIRONMENT.globals)
+
+    def _visible(self, workload: Workload, target: Target) -> dict[str, Any]:
+        return {**workload.parameters, "target": target}
+
+    def located(self, error: Exception, names: Mapping[str, Any], cfg: Cfg) -> SpaceError | TemplateError:
+        """The error with the template's file and line, and a nearest name where one is undefined."""
+        where = f"{self.path}:{_line(error.__traceback__, str(self.path))}"
+        if isinstance(error, (SpaceError, TemplateError)):
+            return type(error)(f"{where}: {error}")
+        message = str(error) if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {error}"
+        attribute = re.match(r"'(.+) object' has no attribute '(\w+)'", message)
+        unknown = re.match(r"'(\w+)' is undefined", message)
+        if attribute and attribute[1].endswith("Target"):
+            fields = [name for name in dir(names["target"]) if name[0] != "_"]
+            message = f"target has no {attribute[2]!r}; {nearest(attribute[2], fields)}"
+        elif unknown:
+            message += f"; {nearest(unknown[1], sorted({*names, *GLOBAL_NAMES, *self._assigned, 'cfg'}))}"
+        if cfg._violations:
+            message += f" (at a point that a require refuses: {cfg._violations[0]})"
+        return TemplateError(f"{where}: {message}")
+
+
+def _line(traceback: TracebackType | None, path: str) -> int:
+    """The template's line in the innermost frame that Jinja compiled from it."""
+    line = 0
+    while traceback is not None:
+        template = traceback.tb_frame.f_globals.get("__jinja_template__")
+        if template is not None and template.filename == path:
+            line = template.get_corresponding_lineno(traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return line

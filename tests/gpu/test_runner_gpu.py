@@ -1,0 +1,161 @@
+"""The runner's promises on a GPU: the faults of the interpreter's tests again, those that need a device, and the timing."""
+
+import re
+import statistics
+import time
+
+import pytest
+
+from tilewright.errors import HostError, NoDevice
+from tilewright.record import Status
+from tilewright.runner import DeviceRunner
+
+pytestmark = pytest.mark.gpu
+
+LARGE = 2**25  # elements: 400 MB for the three vectors in fp32, eight times an L2 of 50 MB
+SMALL = 2**18  # 3 MB: some 3 µs a call
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory):
+    with DeviceRunner("cuda:0", cache_dir=tmp_path_factory.mktemp("cache"), timeout_s=10.0) as runner:
+        yield runner
+
+
+def test_the_device_is_told(runner):
+    target = runner.target
+    assert target.backend == "cuda" and re.fullmatch(r"sm_\d+", target.arch) and target.sm_count > 0
+    assert target.shared_memory_bytes > 48 * 1024 and target.l2_bytes > 2**20 and target.memory_bytes > 2**30
+    assert target.bandwidth_gb_s > 100 and re.fullmatch("0x[0-9a-f]{4}", target.pci_id) and target.power_limit_w > 0
+    assert runner.toolchain.driver and runner.toolchain.triton and runner.toolchain.torch
+
+
+def test_faults(runner, vector_add, candidate_fault):
+    workload = vector_add.workload(3000)
+    outcome = runner.measure(vector_add.changed(candidate_fault.old, candidate_fault.new, workload))
+    # An unknown name in a kernel is found by the compiler here, and by running it in the interpreter.
+    expected = {candidate_fault.status, Status.COMPILE_ERROR} if "nothing" in candidate_fault.new else {candidate_fault.status}
+    assert outcome.status in expected, outcome
+    assert re.search(candidate_fault.said, outcome.message), outcome.message
+    after = runner.measure(vector_add.job(workload=workload))
+    assert after.status is Status.OK, after.message
+
+
+DEVICE_FAULTS = {
+    "illegal_address": ("tl.store(c + offsets", "tl.store(c + offsets + (1 << 40)", {Status.CRASH}, "illegal memory access"),
+    "never_ends": (
+        "    tl.store(c",
+        "    i = 0\n    while i >= 0:\n        i = tl.atomic_add(c.to(tl.pointer_type(tl.int32)), 0) & 1\n    tl.store(c",
+        {Status.RUN_TIMEOUT},
+        "within 10 s",
+    ),
+    "shared_memory": (
+        "    total = tl.load(a + offsets",
+        "    w = tl.arange(0, 256)\n    x = tl.load(a + w[:, None] * 256 + w[None, :])\n    c += (tl.sum(tl.dot(x, x)) * 0).to(tl.int32)\n    total = tl.load(a + offsets",
+        {Status.OUT_OF_RESOURCES},
+        "shared memory",
+    ),
+    "all_memory": (
+        "    n = c.numel()\n",
+        "    import torch; kept = [torch.empty(2**40, dtype=torch.uint8, device=c.device)]\n    n = c.numel()\n",
+        {Status.OUT_OF_RESOURCES},
+        "out of memory",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DEVICE_FAULTS)
+def test_faults_of_a_device(runner, vector_add, name):
+    old, new, statuses, said = DEVICE_FAULTS[name]
+    workload = vector_add.workload(2**16)
+    began = time.monotonic()
+    outcome = runner.measure(vector_add.changed(old, new, workload))
+    assert outcome.status in statuses and re.search(said, outcome.message), outcome
+    after = runner.measure(vector_add.job(workload=workload))
+    assert after.status is Status.OK, after
+    # The time-out, and then a warm spare that needs a context and a warm clock.
+    assert time.monotonic() - began < 10 + 15
+
+
+def test_a_large_vector_is_timed_by_graph_replay(runner, vector_add):
+    workload = vector_add.workload(LARGE)
+    first, second = (runner.measure(vector_add.job(workload=workload)) for _ in range(2))
+    for outcome in (first, second):
+        assert outcome.status is Status.OK, outcome.message
+        assert outcome.measurement.protocol == "graph/1" and outcome.measurement.samples >= 5
+        assert outcome.measurement.cv < 0.05
+    assert second.measurement.median_us == pytest.approx(first.measurement.median_us, rel=0.05)
+    floor = 3 * 4 * LARGE / runner.target.bandwidth_gb_s * 1e-3
+    assert floor * 0.95 < second.measurement.median_us < floor * 3
+
+
+def test_a_short_kernel_is_not_timed_by_the_host(runner, vector_add):
+    """Launching takes the host some 20 µs; the kernel itself takes a few."""
+    times = [runner.measure(vector_add.job(workload=vector_add.workload(SMALL))).measurement.median_us for _ in range(5)]
+    assert max(times) < 10
+    assert statistics.pstdev(times) / statistics.fmean(times) < 0.05
+
+
+def test_vendors_are_timed_by_the_same_protocol(runner, vector_add):
+    outcomes = dict(runner.vendors(vector_add.vendor_job(vector_add.workload(LARGE))))
+    assert outcomes["torch.add"].status is Status.OK, outcomes["torch.add"].message
+    assert outcomes["torch.add"].measurement.protocol == "graph/1"
+    ours = runner.measure(vector_add.job(workload=vector_add.workload(LARGE)))
+    assert outcomes["torch.add"].measurement.median_us == pytest.approx(ours.measurement.median_us, rel=0.25)
+    assert outcomes["wrong"].status is Status.WRONG_RESULT
+
+
+def test_what_cannot_be_captured_falls_back_to_events(runner, vector_add):
+    synchronous = vector_add.changed("    n = c.numel()\n", "    a[0].item()\n    n = c.numel()\n", vector_add.workload(LARGE))
+    outcome = runner.measure(synchronous)
+    assert outcome.status is Status.OK, outcome.message
+    assert outcome.measurement.protocol == "events/1"
+    after = runner.measure(vector_add.job(workload=vector_add.workload(LARGE)))
+    assert after.status is Status.OK and after.measurement.protocol == "graph/1"
+
+
+def test_a_schedule_that_stops_working_once_checked_is_impossible(runner, vector_add):
+    text = (
+        vector_add.schedule
+        + "\n_right, _calls = launch, []\ndef launch(a, b, c):\n    _calls.append(1)\n    if len(_calls) <= 2:\n        _right(a, b, c)\n    else:\n        c[:1].zero_()\n"
+    )
+    outcome = runner.measure(vector_add.job(text, vector_add.workload(LARGE)))
+    assert outcome.status is Status.IMPOSSIBLE, outcome
+    assert "peak rate" in outcome.message and outcome.measurement is not None
+
+
+def test_a_hopeless_candidate_is_cut(runner, vector_add):
+    outcome = runner.measure(vector_add.job(workload=vector_add.workload(LARGE), cut_above_us=1.0))
+    assert outcome.status is Status.CUT and outcome.measurement.samples < 5
+
+
+def test_memory_that_a_candidate_keeps_is_taken_back(runner, vector_add):
+    leaking = "    import builtins, torch\n    builtins.kept = getattr(builtins, 'kept', []) + [torch.empty(2**28, dtype=torch.uint8, device=c.device)]\n    n = c.numel()\n"
+    pid = runner._worker.pid
+    assert runner.measure(vector_add.changed("    n = c.numel()\n", leaking)).status is Status.OK
+    assert runner.measure(vector_add.job()).status is Status.OK
+    assert runner._worker.pid != pid
+
+
+def test_a_measured_candidate_costs_milliseconds(runner, vector_add):
+    workload = vector_add.workload(LARGE)
+    spent = []
+    for number in range(6):
+        job = vector_add.job(vector_add.schedule + f"# {number}\n", workload)
+        began = time.perf_counter()
+        assert runner.measure(job).status is Status.OK
+        spent.append(time.perf_counter() - began)
+    # Kernels that are compiled already: without a builder the first one compiles here.
+    assert statistics.median(spent[1:]) < 0.1
+
+
+def test_a_second_session_on_the_device_waits(runner):
+    said = []
+    with pytest.raises(HostError, match="held by another session"):
+        DeviceRunner("cuda:0", say=said.append, lock_timeout_s=0.5, spare=False)
+    assert len(said) == 1 and "measures on it" in said[0]
+
+
+def test_a_device_that_is_not_there():
+    with pytest.raises(NoDevice, match="torch sees"):
+        DeviceRunner("cuda:99", spare=False)

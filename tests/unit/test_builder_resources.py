@@ -1,0 +1,83 @@
+"""What is read from the compilers' texts, and what a target refuses."""
+
+from dataclasses import replace
+
+import pytest
+
+from tilewright.children.resources import KernelResources, amdgcn_usage, bad_grid, cubin_usage, over_limits, spill_bytes, summary
+from tilewright.target import named_target
+
+PTXAS_LOG = """\
+ptxas-blackwell info    : 0 bytes gmem
+ptxas-blackwell info    : Compiling entry function 'gemm' for 'sm_90a'
+ptxas-blackwell info    : Function properties for gemm
+    4360 bytes stack frame, 10260 bytes spill stores, 9560 bytes spill loads
+ptxas-blackwell info    : Used 255 registers, used 1 barriers, 4360 bytes cumulative stack size
+"""
+CUBIN = """
+Resource usage:
+ Common:
+  GLOBAL:0
+ Function helper:
+  REG:40 STACK:16 SHARED:0 LOCAL:0 TEXTURE:0 SURFACE:0 SAMPLER:0
+ Function gemm:
+  REG:200 STACK:0 SHARED:1024 LOCAL:0 CONSTANT[0]:592 TEXTURE:0 SURFACE:0 SAMPLER:0
+"""
+AMDGCN = """
+    .amdhsa_private_segment_fixed_size 0
+  - .agpr_count:     64
+    .private_segment_fixed_size: 128
+    .sgpr_count:     46
+    .sgpr_spill_count: 3
+    .vgpr_count:     184
+    .vgpr_spill_count: 5
+"""
+KERNEL = KernelResources(name="gemm", shared_memory_bytes=1024, num_warps=4, warp_size=32, grid=(8,), registers=128)
+SM_90 = named_target("sm_90").to_json()
+
+
+def test_spills_are_stores_and_loads_over_all_functions():
+    assert spill_bytes(PTXAS_LOG) == 19820
+    assert spill_bytes(PTXAS_LOG + "    0 bytes stack frame, 4 bytes spill stores, 8 bytes spill loads") == 19832
+    assert spill_bytes("ptxas info    : 0 bytes gmem") is None
+
+
+def test_registers_and_stack_are_the_most_of_a_cubin():
+    assert cubin_usage(CUBIN) == (200, 16)
+    assert cubin_usage("cuobjdump fatal: no such file") is None
+
+
+def test_amd_metadata():
+    assert amdgcn_usage(AMDGCN) == (184, 128, 20)
+    assert amdgcn_usage("s_endpgm") == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("change", "figures"),
+    [
+        ({"shared_memory_bytes": 327680}, ["327680", "232448", "sm_90"]),
+        ({"tensor_memory_columns": 640}, ["640", "512"]),
+        ({"num_warps": 64, "registers": 16}, ["2048", "1024"]),
+        ({"num_warps": 16, "registers": 136}, ["69632", "65536"]),
+    ],
+)
+def test_over_limits_names_both_figures(change, figures):
+    (reason,) = over_limits(replace(KERNEL, **change), SM_90)
+    assert all(figure in reason for figure in figures) and "gemm" in reason
+
+
+def test_the_limits_themselves_are_legal():
+    most = replace(KERNEL, shared_memory_bytes=232448, num_warps=8, registers=255, tensor_memory_columns=512)
+    assert list(over_limits(most, SM_90)) == [] and list(over_limits(replace(most, num_warps=32, registers=64), SM_90)) == []
+    # AMD's registers are counted otherwise; its compiler keeps to the limit.
+    assert list(over_limits(replace(KERNEL, num_warps=16, warp_size=64, registers=512), named_target("gfx942").to_json())) == []
+
+
+def test_grid_limits():
+    assert bad_grid(replace(KERNEL, grid=(2**31 - 1, 65535, 65535))) == ""
+    assert "65536 blocks along y" in bad_grid(replace(KERNEL, grid=(1, 65536)))
+
+
+def test_summary_is_the_most_of_each_and_adds_the_workspace():
+    other = replace(KERNEL, registers=None, spill_bytes=12, scratch_bytes=100, num_warps=8)
+    assert summary([KERNEL, other], 1000) == {"shared_memory_bytes": 1024, "registers": 128, "spill_bytes": 12, "scratch_bytes": 1100, "num_warps": 8}
