@@ -64,16 +64,16 @@ def build(builder: CompileBuilder, operator: Operator, workload: Workload, runne
 def measure(runner: DeviceRunner, operator: Operator, workload: Workload, candidates: list[tuple[str, Source]]) -> None:
     """Measure the vendors and each candidate twice, and print."""
     line = roofline(operator.spec, workload, runner.target)
-    where = {"operator": operator.name, "folder": operator.folder, "workload": workload}
-    for name, outcome in runner.vendors(Job(**where)):
+    for name, outcome in runner.vendors(Job(operator=operator.name, folder=operator.folder, workload=workload)):
         print(f"  {name:<24} {describe(outcome)}")
     rounds: list[list[MeasureOutcome]] = []
     walls: list[float] = []
     for _ in range(2):
         outcomes = []
         for _, source in candidates:
+            job = MeasureJob(operator=operator.name, folder=operator.folder, workload=workload, source=source)
             began = time.perf_counter()
-            outcomes.append(runner.measure(MeasureJob(source=source, **where)))
+            outcomes.append(runner.measure(job))
             walls.append((time.perf_counter() - began) * 1000)
         rounds.append(outcomes)
     for number, ((key, _), *outcomes) in enumerate(zip(candidates, *rounds, strict=True)):

@@ -137,6 +137,7 @@ FAULTS = {
     "exits": CandidateFault(LAUNCH, "    raise SystemExit(0)\n", Status.LAUNCH_ERROR, "SystemExit"),
     "kernel_raises": CandidateFault("total = tl.load(a + offsets", "total = tl.load(nothing + offsets", Status.LAUNCH_ERROR, "nothing"),
     "does_not_import": CandidateFault("import triton\n", "import trifon\n", Status.LAUNCH_ERROR, "importing the rendered module.*trifon"),
+    "no_launch": CandidateFault("def launch(", "def lunch(", Status.LAUNCH_ERROR, "no attribute 'launch'"),
     "out_of_memory": CandidateFault(LAUNCH, "    raise MemoryError('8 EiB')\n", Status.OUT_OF_RESOURCES, "8 EiB"),
     "context_broken": CandidateFault(
         LAUNCH, "    raise RuntimeError('CUDA error: an illegal memory access was encountered')\n", Status.CRASH, "illegal memory access"

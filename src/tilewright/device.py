@@ -23,12 +23,14 @@ from tilewright.target import DEFAULT_TARGET, Target, Toolchain, named_target
 from tilewright.template import Source
 from tilewright.workload import Workload, parse_key
 
+
 @dataclass(kw_only=True)
 class Device:
     """A builder and a runner that belong together, and what they know of the operator.
 
     Attributes:
         name: what is said to the user.
+        label: the folder name of its logs.
         operator: the operator's name.
         builder, runner: seams to the children.
         target: what records are keyed by.
@@ -43,6 +45,7 @@ class Device:
     """
 
     name: str
+    label: str
     operator: str
     builder: Builder
     runner: Runner
@@ -142,6 +145,7 @@ def _open_children(device: str, operator: Operator, target: str | None, jobs: in
         raise
     return Device(
         name=f"{device} ({runner.target.name})" if device != "interpreter" else runner.target.name,
+        label=f"interpreter-{compile_target.arch}" if device == "interpreter" else _label(runner.target),
         operator=operator.name,
         builder=builder,
         runner=runner,
@@ -176,6 +180,7 @@ def _open_recorded(path: Path, operator: str, templates: Sequence[Path]) -> Devi
     runner = recording.runner()
     return Device(
         name=f"recorded:{path.name} ({runner.target.name})",
+        label=f"recorded-{_label(runner.target)}",
         operator=operator,
         builder=recording.builder(),
         runner=runner,
@@ -189,3 +194,8 @@ def _open_recorded(path: Path, operator: str, templates: Sequence[Path]) -> Devi
         make_space=recording.space,
         make_source=recording.source,
     )
+
+
+def _label(target: Target) -> str:
+    """A target's marketing name as a folder's: `nvidia-h200`."""
+    return re.sub(r"[^a-z0-9]+", "-", target.name.lower()).strip("-")

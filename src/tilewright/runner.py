@@ -165,6 +165,8 @@ class _ChildRunner:
         if reply.kind == "timeout":
             return MeasureOutcome(status=Status.RUN_TIMEOUT, message=reply.message)
         if reply.kind != "ok":
+            # An exception where none was expected, child alive: its context may be broken as well.
+            self._retire_if_told({"retire": reply.kind == "error"})
             return MeasureOutcome(status=Status.CRASH, message=reply.message)
         result = self._expect(reply, "measuring failed")
         self._retire_if_told(result)

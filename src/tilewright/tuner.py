@@ -108,9 +108,7 @@ def tune(
 
 def default_log(device: Device) -> Path:
     """`tuning_logs/<target>/<operator>.jsonl` below the working folder."""
-    label = "".join(c if c.isalnum() else "-" for c in device.target.name.lower().removeprefix("nvidia ")).strip("-")
-    folder = {"interpreter": f"interpreter-{device.target.arch}"}.get(device.target.backend, label)
-    return Path("tuning_logs") / folder / f"{device.operator}.jsonl"
+    return Path("tuning_logs") / device.label / f"{device.operator}.jsonl"
 
 
 def _workloads(device: Device, given: Sequence[str | Mapping[str, int | str] | Workload], set_name: str | None) -> list[Workload]:
@@ -188,8 +186,7 @@ class Session:
         records = [
             record
             for record in self.state.records(workload, self.device.target)
-            if record.template in self.device.template_hashes
-            and (record.measurement is None or record.measurement.protocol == self.device.runner.protocol)
+            if record.template in self.device.template_hashes and (record.measurement is None or record.measurement.protocol == self.device.runner.protocol)
         ]
         return Search(
             device=self.device,
@@ -258,7 +255,8 @@ class Session:
                 session=self.id,
                 ended_at=_now(),
                 reason=reason,
-                finished=[search.workload.key for search in searches if search.ended in FINISHED],
+                # A default is an answer for now, not that of a search.
+                finished=[] if self.default_only else [search.workload.key for search in searches if search.ended in FINISHED],
                 trials=self.trial,
                 rejected=dict(rejected),
                 wall_s=round(self.elapsed_s, 3),
@@ -273,9 +271,9 @@ class Session:
             if interrupts.requested:
                 return "interrupted"
         while True:
-            while len(queue) < self.device.lookahead and not self._time_is_up() and (search := _next(searches)):
-                if candidate := search.ask():
-                    queue.append((search, candidate))
+            while len(queue) < self.device.lookahead and not self._time_is_up() and (asking := _next(searches)):
+                if asked := asking.ask():
+                    queue.append((asking, asked))
             if not queue:
                 break
             search, candidate = queue.popleft()

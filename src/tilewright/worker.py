@@ -142,6 +142,10 @@ class Worker:
                 return self._fault("garbage", f"{op}: the child sent what is no answer: {garbage}", mark)
             except Died:
                 return self._fault("died", f"{op}: the child died", mark)
+            except BaseException:  # interrupted: an answer that nobody waits for any more would be taken for the next one's
+                self._child = None
+                child.dispose()
+                raise
             output = child.output.since(mark)
             if "result" in frame:
                 return Reply(kind="ok", result=frame["result"], output=output)

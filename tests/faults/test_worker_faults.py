@@ -173,6 +173,23 @@ def test_close_ends_a_request_in_another_thread():
         worker.request("echo", {}, 1)
 
 
+def test_an_interrupt_ends_the_child_and_the_next_request_works(shared):
+    before = shared.request("echo", {}, 10).result["pid"]
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    earlier = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(KeyboardInterrupt):
+            shared.request("hang", {}, 30)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, earlier)
+    assert not alive(before) and works(shared)
+
+
 def test_requests_of_several_threads_queue(shared):
     results = {}
 

@@ -49,12 +49,6 @@ DEVICE_FAULTS = {
         {Status.RUN_TIMEOUT},
         "within 10 s",
     ),
-    "shared_memory": (
-        "    total = tl.load(a + offsets",
-        "    w = tl.arange(0, 256)\n    x = tl.load(a + w[:, None] * 256 + w[None, :])\n    c += (tl.sum(tl.dot(x, x)) * 0).to(tl.int32)\n    total = tl.load(a + offsets",
-        {Status.OUT_OF_RESOURCES},
-        "shared memory",
-    ),
     "all_memory": (
         "    n = c.numel()\n",
         "    import torch; kept = [torch.empty(2**40, dtype=torch.uint8, device=c.device)]\n    n = c.numel()\n",
@@ -75,6 +69,33 @@ def test_faults_of_a_device(runner, vector_add, name):
     assert after.status is Status.OK, after
     # The time-out, and then a warm spare that needs a context and a warm clock.
     assert time.monotonic() - began < 10 + 15
+
+
+TOO_MUCH_SHARED_MEMORY = """
+import triton
+import triton.language as tl
+
+@triton.jit
+def product_kernel(a, b, c, n):
+    rows, cols, inner = tl.arange(0, 128), tl.arange(0, 256), tl.arange(0, 64)
+    total = tl.zeros((128, 256), tl.float32)
+    for start in range(0, n, 64):
+        x = tl.load(a + rows[:, None] * 64 + inner[None, :] + start)
+        y = tl.load(b + inner[:, None] * 256 + cols[None, :] + start)
+        total = tl.dot(x, y, total)
+    tl.store(c + rows[:, None] * 256 + cols[None, :], total.to(tl.float16))
+
+def launch(a, b, c):
+    product_kernel[(1,)](a, b, c, 1024, num_warps=8, num_stages=7)
+"""
+
+
+def test_shared_memory_over_the_limit(runner, vector_add):
+    """Seven stages of (128 + 256) x 64 16-bit elements are 336 KB: it compiles, and the device refuses it."""
+    workload = vector_add.workload(2**16, "float16")
+    outcome = runner.measure(vector_add.job(TOO_MUCH_SHARED_MEMORY, workload))
+    assert outcome.status is Status.OUT_OF_RESOURCES and "shared memory" in outcome.message, outcome
+    assert runner.measure(vector_add.job(workload=workload)).status is Status.OK
 
 
 def test_a_large_vector_is_timed_by_graph_replay(runner, vector_add):
@@ -114,11 +135,20 @@ def test_what_cannot_be_captured_falls_back_to_events(runner, vector_add):
     assert after.status is Status.OK and after.measurement.protocol == "graph/1"
 
 
+IDLE_AFTER_THE_CHECK = """
+_right, _calls = launch, []
+
+def launch(a, b, c):
+    _calls.append(1)
+    if len(_calls) <= 2:
+        _right(a, b, c)
+    else:
+        c[:1].zero_()
+"""
+
+
 def test_a_schedule_that_stops_working_once_checked_is_impossible(runner, vector_add):
-    text = (
-        vector_add.schedule
-        + "\n_right, _calls = launch, []\ndef launch(a, b, c):\n    _calls.append(1)\n    if len(_calls) <= 2:\n        _right(a, b, c)\n    else:\n        c[:1].zero_()\n"
-    )
+    text = vector_add.schedule + IDLE_AFTER_THE_CHECK
     outcome = runner.measure(vector_add.job(text, vector_add.workload(LARGE)))
     assert outcome.status is Status.IMPOSSIBLE, outcome
     assert "peak rate" in outcome.message and outcome.measurement is not None
@@ -130,7 +160,8 @@ def test_a_hopeless_candidate_is_cut(runner, vector_add):
 
 
 def test_memory_that_a_candidate_keeps_is_taken_back(runner, vector_add):
-    leaking = "    import builtins, torch\n    builtins.kept = getattr(builtins, 'kept', []) + [torch.empty(2**28, dtype=torch.uint8, device=c.device)]\n    n = c.numel()\n"
+    keep = "    import builtins, torch\n    if not hasattr(builtins, 'kept'):\n        builtins.kept = torch.empty(2**28, dtype=torch.uint8, device=c.device)\n"
+    leaking = f"{keep}    n = c.numel()\n"
     pid = runner._worker.pid
     assert runner.measure(vector_add.changed("    n = c.numel()\n", leaking)).status is Status.OK
     assert runner.measure(vector_add.job()).status is Status.OK

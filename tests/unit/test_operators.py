@@ -11,7 +11,7 @@ import pytest
 from tilewright.errors import UsageError
 from tilewright.library import Operator, find_operator
 from tilewright.operator import TensorArg, TensorSpec
-from tilewright.target import NAMED_TARGETS, named_target
+from tilewright.target import named_target
 
 SHIPPED = ("matmul", "rms_norm", "softmax")
 SM_90 = named_target("sm_90")
@@ -129,7 +129,7 @@ def test_tma_is_cut_where_a_stride_does_not_suit_it() -> None:
 
 def test_no_two_legal_configs_render_the_same_kernel() -> None:
     operator = find_operator("matmul")
-    workload = operator.spec.workload("M=64,N=192,K=32")
+    workload = operator.spec.workload("M=17,N=40,K=64")
     texts: dict[str, dict[str, Any]] = {}
     for config in operator.space(workload, SMALL).enumerate():
         text = operator.render(workload, SMALL, config).text
@@ -137,7 +137,7 @@ def test_no_two_legal_configs_render_the_same_kernel() -> None:
         texts[text] = config
 
 
-@pytest.mark.parametrize("arch", NAMED_TARGETS)
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90", "gfx942"])
 @pytest.mark.parametrize(
     ("name", "workload"),
     [

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ pytest.importorskip("triton")
 EXAMPLES = str(Path(__file__).resolve().parents[2] / "examples" / "new_operator")
 
 
-def _matmul(schedule: str, workload: str, tiles: tuple[tuple[int, int], tuple[int, int], tuple[int, int]], **knobs: Any) -> tuple[None, str, str, dict[str, Any]]:
+def _matmul(schedule: str, workload: str, tiles: Sequence[tuple[int, int]], **knobs: Any) -> tuple[None, str, str, dict[str, Any]]:
     m, n, k = tiles
     return (None, "matmul", workload, {"schedule": schedule, "tile_m": [*m], "tile_n": [*n], "tile_k": [*k], "num_warps": 2, "num_stages": 2, **knobs})
 
@@ -36,7 +37,9 @@ CASES: dict[str, tuple[str | None, str, str, dict[str, Any]]] = {
     "tma-M1-split-k": _matmul("tma", "M=1,N=200,K=200,b_layout=col", ((1, 16), (4, 64), (7, 32)), **SPLIT),
     "tma-fp32": _matmul("tma", "M=17,N=48,K=40,dtype=float32", ((2, 16), (2, 32), (2, 32)), **PLAIN),
     "persistent": _matmul("tma_persistent", "M=130,N=200,K=40", ((3, 64), (4, 64), (2, 32)), **{**PERSISTENT, "halves": 1}),
-    "persistent-halves-col": _matmul("tma_persistent", "M=136,N=200,K=40,a_layout=col,b_layout=col", ((3, 64), (4, 64), (2, 32)), **{**PERSISTENT, "halves": 2}),
+    "persistent-halves-col": _matmul(
+        "tma_persistent", "M=136,N=200,K=40,a_layout=col,b_layout=col", ((3, 64), (4, 64), (2, 32)), **{**PERSISTENT, "halves": 2}
+    ),
     "rms-one": (None, "rms_norm", "rows=5,cols=1000", {"schedule": "one_pass", "tile_cols": [1, 1024], "tile_rows": [2, 4], "num_warps": 4}),
     "rms-two": (None, "rms_norm", "rows=3,cols=700,dtype=float32", {"schedule": "two_pass", "tile_cols": [3, 256], "num_warps": 4, "num_stages": 2}),
     "softmax-one": (None, "softmax", "rows=5,cols=1000", {"schedule": "one_pass", "tile_cols": [1, 1024], "tile_rows": [2, 4], "num_warps": 4}),

@@ -44,7 +44,7 @@ def tolerance(workload: Workload) -> Tolerance:
     return Tolerance(
         rel_norm=1.25 * rounding + arithmetic,
         max_error=40 * (rounding + arithmetic),
-        reason=f"rounding to the dtype ({rounding:.1e}) and fp32 arithmetic ({arithmetic:.1e}); the largest product of two normal numbers is under 40 times their rms",
+        reason=f"rounding to the dtype ({rounding:.1e}) and fp32 arithmetic ({arithmetic:.1e}); the largest of many products of normal numbers is under 40 rms",
     )
 
 

@@ -207,7 +207,7 @@ class Operands:
 
     @property
     def nbytes(self) -> int:
-        """Bytes held, by estimate: inputs and their copies, expected outputs, guarded outputs, rotating sets."""
-        tensors = [*self.inputs.values(), *self._pristine.values(), *self.expected.values()]
-        held: int = sum(t.numel() * t.element_size() for t in tensors if isinstance(t, torch.Tensor))
-        return held + sum(output.nbytes for output in self.outputs) + len(self._sets) * self.set_bytes
+        """Bytes held: inputs and their copies, expected outputs, guarded outputs, rotating sets."""
+        values = [*self.inputs.values(), *self._pristine.values(), *self.expected.values(), *(value for one in self._sets for value in one)]
+        held: int = sum(value.untyped_storage().nbytes() for value in values if isinstance(value, torch.Tensor))
+        return held + sum(output.nbytes for output in self.outputs)

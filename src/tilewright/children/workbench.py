@@ -43,7 +43,7 @@ class Workbench:
 
     def __init__(self, device: str) -> None:
         self._interpreted = device == INTERPRETER
-        self._device: Any = torch.device("cpu" if self._interpreted else device)
+        self._device: Any = torch.device("cpu" if self._interpreted else "cuda:0" if device == "cuda" else device)
         self._info = describe(device)
         self._target = msgspec.convert(self._info["target"], Target) if "target" in self._info else None
         self._kept: OrderedDict[tuple[str, str, int], Operands] = OrderedDict()
@@ -84,16 +84,18 @@ class Workbench:
         def measure(operands: Operands, result: dict[str, Any]) -> None:
             try:
                 module = load_file(path, path.stem)
+                launch = module.launch
             except (Exception, SystemExit) as error:
                 raise classify(error, "importing the rendered module", operands.synchronize) from error
             try:
                 scratch = self._scratch(module, operands)
-                launch = module.launch
 
                 def call(arguments: list[Any] | None = None) -> None:
                     launch(*(operands.arguments if arguments is None else arguments), *(buffer.tensor for buffer in scratch))
 
-                self._check_and_time(operands, result, call, scratch, lambda: [functools.partial(call, arguments) for arguments in operands.sets()])
+                self._check_and_time(
+                    operands, result, call, scratch, lambda: [functools.partial(call, arguments) for arguments in operands.sets()], payload["cut_above_us"]
+                )
             finally:
                 unload(module)
 
@@ -115,14 +117,11 @@ class Workbench:
 
     def _run(self, payload: Payload, measure: Callable[[Operands, dict[str, Any]], None]) -> dict[str, Any]:
         result: dict[str, Any] = {"status": Status.OK, "message": "", "phases_ms": {}, "retire": False}
-        self._payload = payload
-        before = self._allocated()
-        held = 0
         try:
             began = time.perf_counter()
             operands = self._operands(payload)
             operands.advance()
-            held = operands.nbytes
+            held, before = operands.nbytes, self._allocated()
             result["phases_ms"]["prepare"] = _ms_since(began)
         except OperatorFault as fault:
             return {"fault": str(fault)}
@@ -136,6 +135,9 @@ class Workbench:
                 operands.spoil()
         except OperatorFault as fault:
             return {"fault": str(fault)}
+        except torch.OutOfMemoryError as error:
+            # Not in `launch` itself, but comparing after it: the candidate may hold what is missing.
+            result.update(status=Status.OUT_OF_RESOURCES, message=f"no memory left to check the outputs with: {error}", retire=True)
         began = time.perf_counter()
         if not result["retire"]:
             timing.collect()
@@ -145,13 +147,18 @@ class Workbench:
         return {**result, "rss_bytes": _rss_bytes()}
 
     def _check_and_time(
-        self, operands: Operands, result: dict[str, Any], call: Callable[[], Any], scratch: list[Guarded], calls: Callable[[], list[Callable[[], Any]]]
+        self,
+        operands: Operands,
+        result: dict[str, Any],
+        call: Callable[[], Any],
+        scratch: list[Guarded],
+        calls: Callable[[], list[Callable[[], Any]]],
+        cut_above_us: float | None = None,
     ) -> None:
         began = time.perf_counter()
         verdict = self._check(operands, call, scratch)
         result.update(check=msgspec.to_builtins(verdict.check), bitwise_equal=verdict.bitwise_equal)
         result["phases_ms"]["check"] = _ms_since(began)
-        cut_above_us = self._payload.get("cut_above_us")
         try:
             if self._interpreted:
                 timed = timing.time_interpreted(call, wall_us=verdict.run_s * 1e6, cut_above_us=cut_above_us)

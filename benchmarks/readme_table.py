@@ -1,0 +1,94 @@
+"""Fill the README's table of results from the logs committed under tuning_logs/.
+
+    python benchmarks/readme_table.py            # rewrite the block in README.md
+    python benchmarks/readme_table.py --check    # fail where it is not what the logs say
+
+The winner of a workload is that of its best file rule (docs/decisions/0003); default and vendor are medians over the sessions.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import defaultdict
+from pathlib import Path
+from statistics import median
+
+from tilewright.best import best_of
+from tilewright.library import find_operators
+from tilewright.log import TuningLog
+from tilewright.record import Line, Record, VendorRecord
+from tilewright.report import format_config, format_us, format_workload, rate
+from tilewright.result import time_us
+from tilewright.roofline import roofline
+
+ROOT = Path(__file__).parents[1]
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+
+
+def tables(folder: Path) -> str:
+    """One Markdown table for each target that has logs."""
+    parts = []
+    for target in sorted(path for path in folder.iterdir() if path.is_dir()):
+        lines: list[Line] = []
+        logs = sorted([*target.glob("*.jsonl"), *target.glob("*.jsonl.gz")])
+        for log in logs:
+            if not log.name.startswith("best"):
+                lines += TuningLog(log).read().lines
+        if any(isinstance(line, Record) for line in lines):
+            parts.append(table(lines))
+    return "\n\n".join(parts)
+
+
+def table(lines: list[Line]) -> str:
+    operators = find_operators()
+    records = [line for line in lines if isinstance(line, Record)]
+    vendors: dict[tuple[str, str], list[float]] = defaultdict(list)
+    defaults: dict[str, list[float]] = defaultdict(list)
+    for line in lines:
+        us = time_us(line) if isinstance(line, (Record, VendorRecord)) else None
+        if us is not None and isinstance(line, VendorRecord):
+            vendors[line.workload.key, line.name].append(us)
+        elif us is not None and isinstance(line, Record) and line.default:
+            defaults[line.workload.key].append(us)
+    first = records[0]
+    made_with = f"driver {first.toolchain.driver}, torch {first.toolchain.torch}, Triton {first.toolchain.triton}"
+    title = f"{first.target.name}, {made_with}; median µs of a call by graph replay."
+    rows = [
+        title,
+        "",
+        "| operator | workload | vendor | default | tuned | vs vendor | rate | schedule |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for (_, _, _), best in sorted(best_of(records).items(), key=lambda item: (item[1].workload.operator, item[0])):
+        workload = best.workload
+        times = {name: median(us) for (key, name), us in vendors.items() if key == workload.key}
+        vendor = min(times.items(), key=lambda item: item[1], default=None)
+        us = time_us(best)
+        operator = operators.get(workload.operator)
+        reached = rate(roofline(operator.spec, workload, best.target), us) if operator else ""
+        default = median(defaults[workload.key]) if defaults[workload.key] else None
+        vendor_text = f"{format_us(vendor[1])} ({vendor[0]})" if vendor else "-"
+        gain = f"{vendor[1] / us:.2f}x" if vendor and us else "-"
+        cells = [workload.operator, format_workload(workload), vendor_text, format_us(default), format_us(us), gain, reached, f"`{format_config(best.config)}`"]
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    arguments = parser.parse_args()
+    readme = ROOT / "README.md"
+    text = readme.read_text(encoding="utf-8")
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    filled = f"{before}{BEGIN}\n{tables(ROOT / 'tuning_logs')}\n{END}{after}"
+    if arguments.check:
+        return 0 if filled == text else 1
+    readme.write_text(filled, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""The timing protocol on a simulated device: a host that launches slowly, and a device with a clock of its own."""
+
+import itertools
+import statistics
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+
+pytest.importorskip("torch")
+
+from tilewright.children import timing  # noqa: E402
+
+LAUNCH_US, GRAPH_LAUNCH_US, GAP_US = 20.0, 10.0, 1.0
+
+
+class Simulation:
+    """Stands in for torch: streams, events and graphs in virtual time."""
+
+    def __init__(self):
+        self.host_us = self.device_us = 0.0
+        self.captured = None
+        self.launches = 0
+        self.graphs = []
+        simulation = self
+
+        class Event:
+            def __init__(self, enable_timing):
+                assert enable_timing
+
+            def record(self):
+                self.at_us = simulation.device_us = max(simulation.device_us, simulation.host_us)
+
+            def synchronize(self):
+                simulation.host_us = max(simulation.host_us, self.at_us)
+
+            def elapsed_time(self, end):
+                return (end.at_us - self.at_us) / 1000
+
+        class CUDAGraph:
+            def capture_begin(self, capture_error_mode):
+                assert capture_error_mode == "thread_local"
+                simulation.captured = self.nodes = []
+                simulation.graphs.append(self)
+
+            def capture_end(self):
+                simulation.captured = None
+
+            def replay(self):
+                simulation.host_us += GRAPH_LAUNCH_US
+                simulation.device_us = max(simulation.device_us, simulation.host_us) + GAP_US
+                for duration in self.nodes:
+                    simulation.device_us += duration()
+
+            def reset(self):
+                self.nodes = None
+
+        self.cuda = SimpleNamespace(
+            Event=Event, CUDAGraph=CUDAGraph, Stream=lambda device: "stream", stream=lambda stream: nullcontext(), synchronize=self.synchronize
+        )
+
+    def synchronize(self, device):
+        self.host_us = max(self.host_us, self.device_us)
+
+    def kernel(self, *durations_us, capturable=True):
+        """A call whose kernel takes each of the durations in turn."""
+        taking = itertools.cycle(durations_us)
+
+        def call():
+            self.launches += 1
+            self.host_us += LAUNCH_US
+            if self.captured is None:
+                self.device_us = max(self.device_us, self.host_us) + next(taking)
+            elif capturable:
+                self.captured.append(lambda: next(taking))
+            else:
+                raise RuntimeError("operation not permitted when stream is capturing")
+
+        return call
+
+
+@pytest.fixture
+def device(monkeypatch):
+    simulation = Simulation()
+    monkeypatch.setattr(timing, "torch", simulation)
+    timing._stream.cache_clear()
+    yield simulation
+    timing._stream.cache_clear()
+    assert all(graph.nodes is None for graph in simulation.graphs), "a graph was left behind"
+
+
+def run(device, call, sets=1, cut_above_us=None):
+    return timing.time_on_device([call] * sets, "cuda:0", cut_above_us=cut_above_us)
+
+
+@pytest.mark.parametrize(("kernel_us", "sets"), [(3.0, 34), (1.5, 64), (17.0, 3), (100.0, 1), (200.0, 2), (1000.0, 1), (4000.0, 2)])
+def test_the_kernels_time_is_found_whatever_the_hosts(device, kernel_us, sets):
+    timed = run(device, device.kernel(kernel_us), sets)
+    assert timed.protocol == "graph/1" and not timed.cut and not timed.capture_failed
+    assert statistics.median(timed.samples_us) == pytest.approx(kernel_us, rel=0.01)
+    assert 5 <= len(timed.samples_us) <= 12  # without noise there is nothing to repeat for
+    assert set(timed.phases_ms) == {"capture", "time"}
+
+
+def test_every_operand_set_is_in_a_graph_and_short_kernels_are_captured_again(device):
+    used = [0] * 34
+    call = device.kernel(3.0)
+
+    def on(index):
+        def use():
+            used[index] += 1
+            call()
+
+        return use
+
+    timing.time_on_device([on(index) for index in range(34)], "cuda:0", cut_above_us=None)
+    # One call ahead, one round that shows a replay of 102 µs to be short, then three rounds of 3 µs calls: 306 µs.
+    assert used == [1 + 1 + 3, *([1 + 3] * 33)]
+
+
+@pytest.mark.parametrize("kernel_us", [200.0, 400.0])
+def test_noise_is_repeated_against_within_the_budget(device, kernel_us):
+    noisy = device.kernel(*(kernel_us * factor for factor in (0.9, 1.1, 1.0, 0.95, 1.2, 0.8, 1.05)))
+    before = device.device_us
+    timed = run(device, noisy, 2)
+    assert 15 < len(timed.samples_us) <= 50
+    assert device.device_us - before < 20_000
+
+
+def test_a_hopeless_slow_call_costs_one_launch(device):
+    timed = run(device, device.kernel(10_000.0), 2, cut_above_us=200.0)
+    assert timed.cut and timed.protocol == "events/1"
+    assert timed.samples_us == [pytest.approx(10_000.0, rel=0.01)] and device.launches == 1
+
+
+def test_a_hopeless_short_call_is_cut_only_by_the_devices_time(device):
+    timed = run(device, device.kernel(50.0), 4, cut_above_us=10.0)
+    assert timed.cut and timed.protocol == "graph/1" and timed.samples_us == [pytest.approx(50.0, rel=0.02)]
+    # The host takes 20 µs to launch what runs 4 µs: that is no reason to cut.
+    assert not run(device, device.kernel(4.0), 4, cut_above_us=3.0).cut
+
+
+def test_what_cannot_be_captured_is_timed_by_events(device):
+    timed = run(device, device.kernel(500.0, capturable=False), 2)
+    assert timed.protocol == "events/1" and timed.capture_failed and not timed.cut
+    assert statistics.median(timed.samples_us) == pytest.approx(500.0, rel=0.01) and len(timed.samples_us) >= 5
+
+
+def test_the_interpreter_is_run_again_only_while_that_is_cheap():
+    calls = []
+    timed = timing.time_interpreted(lambda: calls.append(1), wall_us=1000.0, cut_above_us=None)
+    assert timed.protocol == "interpreter/1" and len(timed.samples_us) == 3 and len(calls) == 2
+    timed = timing.time_interpreted(lambda: calls.append(1), wall_us=5e6, cut_above_us=None)
+    assert timed.samples_us == [5e6] and len(calls) == 2
+    assert timing.time_interpreted(lambda: calls.append(1), wall_us=5e6, cut_above_us=1e6).cut and len(calls) == 2
