@@ -8,6 +8,7 @@ Builder (protocol)
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import threading
@@ -168,13 +169,24 @@ class CompileBuilder:
             starved = self._queue.put((request.source.hash, request.target.arch), task)
         except ValueError:
             raise HostError("the builder is closed; make another one") from None
+        if starved:
+            self._add_thread()
+        return task.future
+
+    def start(self) -> None:
+        """Start all children ahead of the first request, in the background: a fresh one takes seconds to import torch and triton."""
+        while self._add_thread():
+            pass
+
+    def _add_thread(self) -> bool:
         with self._threads_lock:
             number = len(self._threads)
-            if starved and number < len(self._workers) and not self._queue.closed:
-                thread = threading.Thread(target=self._work, args=(self._workers[number],), name=f"tilewright-build-{number}", daemon=True)
-                self._threads.append(thread)
-                thread.start()
-        return task.future
+            if number == len(self._workers) or self._queue.closed:
+                return False
+            thread = threading.Thread(target=self._work, args=(self._workers[number],), name=f"tilewright-build-{number}", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+            return True
 
     def close(self) -> None:
         """Cancel what has not begun, end the children, and wait for the threads; may be called again."""
@@ -188,6 +200,8 @@ class CompileBuilder:
             thread.join()
 
     def _work(self, worker: Worker) -> None:
+        with contextlib.suppress(HostError):  # the first request says it to someone
+            worker.start()
         while (taken := self._queue.get()) is not None:
             group, task = taken
             try:

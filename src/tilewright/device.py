@@ -17,7 +17,7 @@ from tilewright.log import TuningLog
 from tilewright.operator import OperatorSpec
 from tilewright.record import Config
 from tilewright.recorded import Recording
-from tilewright.runner import DeviceRunner, InterpreterRunner, Runner
+from tilewright.runner import DeviceRunner, InterpreterRunner, Runner, refuse_on_interpreter
 from tilewright.space import SearchSpace
 from tilewright.target import DEFAULT_TARGET, Target, Toolchain, named_target
 from tilewright.template import Source
@@ -128,6 +128,8 @@ def _open_children(device: str, operator: Operator, target: str | None, jobs: in
     jobs = jobs or max(1, (os.cpu_count() or 2) - 1)
     stack = ExitStack()
     try:
+        builder = CompileBuilder(jobs)
+        stack.callback(builder.close)
         runner: Runner
         if device == "interpreter":
             compile_target = named_target(target or DEFAULT_TARGET)
@@ -135,14 +137,20 @@ def _open_children(device: str, operator: Operator, target: str | None, jobs: in
         else:
             if target is not None:
                 raise UsageError(f"--target {target}: {device} is its own target; --target is for work without a GPU")
+            builder.start()  # its children import torch while the runner opens the device
             runner = DeviceRunner(device)
             compile_target = runner.target
         stack.callback(runner.close)
-        builder = CompileBuilder(jobs)
-        stack.callback(builder.close)
     except BaseException:
         stack.close()
         raise
+
+    def make_workload(parameters: str) -> Workload:
+        workload = operator.spec.workload(parameters)
+        if device == "interpreter":
+            refuse_on_interpreter(workload)
+        return workload
+
     return Device(
         name=f"{device} ({runner.target.name})" if device != "interpreter" else runner.target.name,
         label=f"interpreter-{compile_target.arch}" if device == "interpreter" else _label(runner.target),
@@ -157,7 +165,7 @@ def _open_children(device: str, operator: Operator, target: str | None, jobs: in
         spec=operator.spec,
         folder=operator.folder,
         template_hashes=frozenset(template.hash for template in operator.templates.values()),
-        make_workload=operator.spec.workload,
+        make_workload=make_workload,
         make_space=lambda workload: operator.space(workload, compile_target),
         make_source=lambda workload, config: operator.render(workload, compile_target, config),
         _stack=stack,

@@ -150,3 +150,11 @@ def named_target(name: str) -> Target:
     if name not in NAMED_TARGETS:
         raise UsageError(f"unknown target {name!r}; {nearest(name, NAMED_TARGETS)}")
     return NAMED_TARGETS[name]
+
+
+def compiled_for(target: Target) -> Target:
+    """What a record's source was rendered for: its target, or under the interpreter the one that it stood in for."""
+    if target.backend != "interpreter":
+        return target
+    named = NAMED_TARGETS.get(target.arch)
+    return named if named is not None and named.interpreted() == target else replace(target, backend=target.compile_backend)

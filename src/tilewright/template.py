@@ -13,11 +13,11 @@ from typing import Any, Final
 import jinja2
 
 from tilewright.canonical import sha256_text
-from tilewright.declare import Cfg, Cut, Declared, Program, Schedule
+from tilewright.declare import Cfg, Cut, Declared, Program, Schedule, run_pass
 from tilewright.environment import GLOBAL_NAMES, make_environment, split_filter
 from tilewright.errors import SpaceError, TemplateError, nearest
 from tilewright.knob_section import knob_section
-from tilewright.knobs import SCHEDULE, Config, Split
+from tilewright.knobs import SCHEDULE, Config, Split, listing
 from tilewright.space import Space
 from tilewright.target import Target
 from tilewright.workload import NAME, Workload
@@ -89,6 +89,7 @@ class Template:
         self.text: Final = text
         self.hash: Final = sha256_text(text)
         self._spaces: dict[tuple[Workload, Target], Space] = {}
+        self._checked: set[str] = set()
         if not NAME.match(name):
             raise TemplateError(f"{path}: schedule name {name!r} must be letters, digits and _, not starting with a digit")
         try:
@@ -158,9 +159,46 @@ class Template:
         if config.get(SCHEDULE, self.name) != self.name:
             raise SpaceError(f"{self.path}: config is for schedule {config[SCHEDULE]!r}, not {self.name!r}")
         checked = self.space(workload, target).validate({name: value for name, value in config.items() if name != SCHEDULE})
+        return self._source(workload, target, checked)
+
+    def instantiate(self, workload: Workload, target: Target, config: Config, *, carried: bool = False) -> Source:
+        """The module of a config, by one pass through the declarations: as `render`, without probing a space that nobody searches.
+
+        Args:
+            workload, target: what it is for.
+            config: its values are matched against the candidates; those of other schedules and of knobs not reached are refused.
+            carried: whether the config is another workload's: then splits keep all parts but the outermost.
+
+        Raises:
+            SpaceError: the config is not in the space of this workload and target.
+            TemplateError: as `render`.
+        """
+        if config.get(SCHEDULE, self.name) != self.name:
+            raise SpaceError(f"{self.path}: config is for schedule {config[SCHEDULE]!r}, not {self.name!r}")
+        values = {name: value for name, value in config.items() if name != SCHEDULE}
+
+        def pick(declared: Declared) -> int:
+            if declared.name not in values:
+                raise SpaceError(f"config {values!r} has no value for knob {declared.name!r}; {listing(declared.values)}")
+            return _position(declared, values[declared.name]) if carried else declared.knob.index(values[declared.name])
+
+        schedule = Schedule(self.name, self.program(workload, target))
+        cfg = run_pass(schedule, pick)
+        unknown = [name for name in values if name not in cfg._config]
+        if unknown:
+            known = sorted(declared.name for declared in schedule.order)
+            raise SpaceError(f"{self.path}: config {values!r} has a knob {unknown[0]!r} that is not declared at this point; {nearest(str(unknown[0]), known)}")
+        if cfg._violations:
+            raise SpaceError(f"{self.path}: config {values!r} is refused by its template: {'; '.join(cfg._violations)}")
+        return self._source(workload, target, cfg._config)
+
+    def _source(self, workload: Workload, target: Target, checked: Config) -> Source:
         text = self._text(workload, target, checked)
-        self._check_module(text)
-        return Source(text=text, hash=sha256_text(text), schedule=self.name, template_hash=self.hash)
+        source_hash = sha256_text(text)
+        if source_hash not in self._checked:
+            self._check_module(text)
+            self._checked.add(source_hash)
+        return Source(text=text, hash=source_hash, schedule=self.name, template_hash=self.hash)
 
     def leaking_dims(self, workload: Workload, target: Target, config: Config) -> tuple[str, ...]:
         """Dims whose extent changes the rendered text, and so keeps workloads from sharing one Source.
@@ -186,11 +224,7 @@ class Template:
         """The canonical text of a config that was checked, or carried over from a workload for which it was."""
 
         def pick(declared: Declared) -> int:
-            value = config.get(declared.name)
-            found = declared.knob.find(value)
-            if found is None and declared.knob.kind == "split" and isinstance(value, list):
-                found = next((i for i, parts in enumerate(declared.values) if isinstance(parts, list) and parts[1:] == value[1:]), None)
-            return declared.knob.index(value) if found is None else found
+            return _position(declared, config.get(declared.name))
 
         schedule = Schedule(self.name, lambda cfg: None)
         cfg = Cfg(schedule, pick, cutting=False)
@@ -240,6 +274,14 @@ class Template:
         if cfg._violations:
             message += f" (at a point that a require refuses: {cfg._violations[0]})"
         return TemplateError(f"{where}: {message}")
+
+
+def _position(declared: Declared, value: object) -> int:
+    """Where a value stands among the candidates; a split of another extent stands for the one with the same inner parts."""
+    found = declared.knob.find(value)
+    if found is None and declared.knob.kind == "split" and isinstance(value, list):
+        found = next((i for i, parts in enumerate(declared.values) if isinstance(parts, list) and parts[1:] == value[1:]), None)
+    return declared.knob.index(value) if found is None else found
 
 
 def _line(traceback: TracebackType | None, path: str) -> int:

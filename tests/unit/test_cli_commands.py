@@ -17,7 +17,7 @@ from tilewright.cli import main, make_parser
 from tilewright.errors import ExitCode
 from tilewright.library import find_operator
 from tilewright.log import TuningLog, write_log
-from tilewright.record import Measurement, Record, Resources, SessionStart, Status
+from tilewright.record import Measurement, Record, Resources, SessionStart, Status, VendorRecord
 from tilewright.target import Target, Toolchain, named_target
 from tilewright.testing import FakeBuilder
 
@@ -210,11 +210,13 @@ def test_dry_run_shows_the_plan_and_touches_nothing(run: Run, tmp_path: Path, mo
 
 def test_best_writes_the_winner_of_each_workload(run: Run, templates: Path, tmp_path: Path) -> None:
     first, second, output = tmp_path / "a.jsonl", tmp_path / "b.jsonl", tmp_path / "best.jsonl"
-    write_log(first, [record(templates, 9.0), record(templates, 5.0, index=1)])
+    timed = record(templates, 6.0)
+    vendor = VendorRecord(name="torch.add", workload=timed.workload, target=timed.target, status=Status.OK, measurement=timed.measurement)
+    write_log(first, [record(templates, 9.0), record(templates, 5.0, index=1), vendor])
     write_log(second, [record(templates, 7.0, index=2), record(templates, 1.0, index=3, status=Status.WRONG_RESULT)])
     code, out, _ = run("best", first, second)
     assert code == ExitCode.OK
-    assert [json.loads(line)["median_us"] for line in out.splitlines()] == [5.0]
+    assert [(entry["median_us"], entry["vendor"]) for entry in map(json.loads, out.splitlines())] == [(5.0, {"name": "torch.add", "median_us": 6.0})]
     assert run("best", first, second, "-o", output)[0] == ExitCode.OK
     assert output.read_text() == out
     assert json.loads(run("best", first, "--json")[1])["entries"][0]["median_us"] == 5.0

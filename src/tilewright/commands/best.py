@@ -7,16 +7,18 @@ import json
 import os
 from pathlib import Path
 
-from tilewright.best import best_entries, best_text, entry_text
+from tilewright.best import best_entries, best_text, entry_text, vendor_times, with_vendors
 from tilewright.commands.logs import read_logs
 from tilewright.commands.output import emit, emit_json, note
 from tilewright.errors import ExitCode, HostError
-from tilewright.record import Record
+from tilewright.record import Record, VendorRecord
 
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Derive it, and print or write it."""
-    entries = best_entries(line for line in read_logs(args.logs) if isinstance(line, Record))
+    lines = read_logs(args.logs)
+    vendors = vendor_times(line for line in lines if isinstance(line, VendorRecord))
+    entries = with_vendors(best_entries(line for line in lines if isinstance(line, Record)), vendors)
     if args.output is not None:
         _replace(args.output, best_text(entries))
         note(f"{args.output}: {len(entries)} entries")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 import msgspec
 
@@ -15,7 +14,7 @@ from tilewright.errors import ExitCode, UsageError, nearest
 from tilewright.library import find_operator
 from tilewright.record import Record
 from tilewright.report import format_config, format_us
-from tilewright.target import NAMED_TARGETS, Target
+from tilewright.target import compiled_for
 from tilewright.workload import parse_key, parse_parameters
 
 _Chosen = Mapping[tuple[str, str, str], Record]
@@ -46,7 +45,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     operator = find_operator(record.workload.operator, args.templates)
     # Parsed again by the spec: what a log says is matched against what is declared before anything is rendered.
     workload = operator.spec.workload(record.workload.parameters)
-    source = operator.render(workload, _compile_target(record.target), record.config)
+    source = operator.render(workload, compiled_for(record.target), record.config)
     stale = bool(record.source) and source.hash != record.source
     if stale:
         note("the template renders other code than was measured: the time below is not of this kernel; tune again to be sure")
@@ -56,14 +55,6 @@ def run(args: argparse.Namespace) -> ExitCode:
         note(f"{headline}; {format_config(record.config)}")
         emit(source.text.rstrip("\n"))
     return ExitCode.OK
-
-
-def _compile_target(target: Target) -> Target:
-    """What the source was rendered for: under the interpreter that is the named target behind it."""
-    named = NAMED_TARGETS.get(target.arch)
-    if target.backend != "interpreter":
-        return target
-    return named if named is not None and named.interpreted() == target else replace(target, backend=target.compile_backend)
 
 
 def _choose(args: argparse.Namespace) -> Record:
