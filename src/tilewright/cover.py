@@ -218,7 +218,7 @@ def _polished(losses: Sequence[Mapping[int, float]], chosen: list[int], workload
     """As many schedules, exchanged one at a time while the mean loss falls."""
 
     def total(candidates: Sequence[int]) -> float:
-        served = [min((losses[schedule].get(workload, math.inf) for schedule in candidates)) for workload in range(workloads)]
+        served = [min(losses[schedule].get(workload, math.inf) for schedule in candidates) for workload in range(workloads)]
         return math.fsum(map(math.log, served)) if max(served) <= max_loss else math.inf
 
     useful = [schedule for schedule, by_workload in enumerate(losses) if any(loss <= max_loss for loss in by_workload.values())]

@@ -9,7 +9,7 @@ from math import prod
 from tilewright.errors import UsageError, nearest
 from tilewright.workload import DTYPE_BYTES, NAME, Workload, parse_parameters
 
-RESERVED_NAMES = frozenset({"cfg", "target"})
+RESERVED_NAMES = frozenset({"cfg", "target", "weight"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class OperatorSpec:
         bytes_moved: fewest bytes that must pass through device memory.
         tolerance: allowed error for a workload.
         infer: workload parameters (flat: dims, dtypes, layout) from a call's tensor arguments.
-        workload_sets: named lists of workload parameters.
+        workload_sets: named lists of workload parameters; `weight` among them says what a microsecond of one is worth (1 where not given).
         buckets: for dims that vary at run time, the extents at which they are tuned.
         mutates: inputs that the operator changes in place.
         predict: analytic time estimate of a config in µs, where the author has one.
@@ -107,7 +107,7 @@ class OperatorSpec:
         names = [*self.dims, *self.dtypes, *self.layouts]
         for name in names:
             if not NAME.match(name) or name in RESERVED_NAMES or names.count(name) > 1:
-                raise UsageError(f"operator {self.name}: {name!r} is not a usable parameter name (a plain name, used once, not cfg or target)")
+                raise UsageError(f"operator {self.name}: {name!r} is not a usable parameter name (a plain name, used once, not cfg, target or weight)")
 
     def workload(self, parameters: Mapping[str, int | str] | str) -> Workload:
         """The workload of the given parameters, with defaults for dtypes and layouts that are not given.
@@ -145,12 +145,16 @@ class OperatorSpec:
             raise UsageError(f"operator {self.name}: {name}={value!r} is not supported; {nearest(value, allowed)}")
         return value
 
-    def workload_set(self, name: str) -> list[Workload]:
-        """The workloads of a named set.
+    def workload_set(self, name: str) -> dict[Workload, float]:
+        """The workloads of a named set, in order, each with its weight.
 
         Raises:
             UsageError: there is no such set.
         """
         if name not in self.workload_sets:
             raise UsageError(f"operator {self.name}: no workload set {name!r}; {nearest(name, self.workload_sets)}")
-        return [self.workload(parameters) for parameters in self.workload_sets[name]]
+        members: dict[Workload, float] = {}
+        for parameters in self.workload_sets[name]:
+            plain = {key: value for key, value in parameters.items() if key != "weight"}
+            members[self.workload(plain)] = float(parameters.get("weight", 1.0))
+        return members

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from tilewright.allocation import LEAST_TRIALS, Standing
 from tilewright.best import rank
 from tilewright.builder import BuildOutcome, BuildRequest
 from tilewright.device import Device
@@ -20,6 +21,7 @@ from tilewright.roofline import roofline
 from tilewright.runner import Job, MeasureJob
 from tilewright.search import Proposer, make_proposer
 from tilewright.template import Source
+from tilewright.transfer import translate
 from tilewright.workload import Workload
 
 
@@ -50,7 +52,9 @@ class Search:
         *,
         device: Device,
         workload: Workload,
+        weight: float,
         budget: Budget,
+        default_only: bool,
         searcher: str,
         seed: int,
         records: Sequence[Record],
@@ -61,7 +65,9 @@ class Search:
         Args:
             device: builds and measures.
             workload: what is searched for.
-            budget: trials and early stop; the session watches the time.
+            weight: what a microsecond of it is worth next to one of the other workloads.
+            budget: early stop; the session watches time and trials.
+            default_only: ask for the default schedule, and no more.
             searcher: name of the searcher.
             seed: of the searcher and the input data.
             records: of this workload on this device, still valid, in the order of the log. They count as trials.
@@ -72,7 +78,12 @@ class Search:
         self.space = device.make_space(workload)
         self.ended = ""
         self._seed = seed
+        self.standing = Standing(weight=weight)
+        self._default_only = default_only
         self._retries: deque[dict[str, Value]] = deque()
+        self._hints: deque[dict[str, Value]] = deque()
+        self._known: set[str] = set()
+        self._news: Config | None = None
         self._by_source: dict[str, Record] = {}
         self._since_best = 0
         self.progress = Progress(
@@ -81,12 +92,14 @@ class Search:
             roofline=roofline(device.spec, workload, device.target) if device.spec is not None else None,
             vendors=tuple(vendors),
         )
-        self._default = config_key(self.space.default())
+        self._default_config = self.space.default()
+        self._default = config_key(self._default_config)
         self._searcher = searcher
         self._history = [(record.config, learned_us(record)) for record in records]
         for record in records:
             self._count(record)
-        self.progress.asked = self.progress.done
+        self._news = None
+        self.progress.asked = self.standing.asked = self.progress.done
 
     @functools.cached_property
     def _proposer(self) -> Proposer:
@@ -102,20 +115,45 @@ class Search:
         """Try a config before the searcher's own; the searcher hears of it when it is told."""
         self._retries.append(dict(config))
 
+    def hint(self, config: Config) -> None:
+        """Try another workload's config soon, where this one's space has it."""
+        known = translate(config, self.space)
+        if known is not None and config_key(known) not in self._known:
+            self._hints.append(known)
+
+    def news(self) -> Config | None:
+        """The best config, once each time that it is new."""
+        news, self._news = self._news, None
+        return news
+
     def ask(self) -> Candidate | None:
         """The next candidate, on its way to the builder; None, and `ended` set, where there is none."""
-        budget = self.progress.budget
-        if budget.trials is not None and self.progress.asked >= budget.trials:
-            self.ended = "budget"
-        elif budget.early_stop is not None and self._since_best >= budget.early_stop:
+        early_stop = self.progress.budget.early_stop
+        if early_stop is not None and self._since_best >= early_stop:
             self.ended = "early_stop"
-        else:
-            config = self._retries.popleft() if self._retries else self._proposer.ask()
-            if config is not None:
-                self.progress.asked += 1
-                return self.candidate(config)
+            return None
+        config = self._next_config()
+        if config is None:
             self.ended = "exhausted"
-        return None
+            return None
+        self._known.add(config_key(config))
+        self.progress.asked += 1
+        self.standing.asked += 1
+        return self.candidate(config)
+
+    def _next_config(self) -> dict[str, Value] | None:
+        if self._retries:
+            return self._retries.popleft()
+        if self._default_only:
+            return None if self._default in self._known else self._default_config
+        # Not before the author's own suggestions, of which the default is measured first of all.
+        while self._hints and self.progress.asked >= LEAST_TRIALS:
+            hint = self._hints.popleft()
+            if config_key(hint) not in self._known:
+                return hint
+        while (config := self._proposer.ask()) is not None and config_key(config) in self._known:
+            pass  # a hint was quicker, and its result is not told yet
+        return config
 
     def candidate(self, config: dict[str, Value], *, build: bool = True) -> Candidate:
         """Render a config, and hand it to the builder."""
@@ -125,6 +163,7 @@ class Search:
     def forget(self, candidate: Candidate) -> None:
         """Drop a candidate that was never built."""
         self.progress.asked -= 1
+        self.standing.asked -= 1
 
     @property
     def job(self) -> Job:
@@ -179,7 +218,7 @@ class Search:
     def tell(self, record: Record) -> None:
         """Count a record that was written, and let the searcher learn from it."""
         self._count(record)
-        self.progress.asked = max(self.progress.asked, self.progress.done)
+        self.progress.asked = self.standing.asked = max(self.progress.asked, self.progress.done)
         self._proposer.tell(dict(record.config), learned_us(record))
 
     def _count(self, record: Record) -> None:
@@ -192,7 +231,10 @@ class Search:
             progress.default = record
         if record.status is Status.OK and (progress.best is None or rank(record) < rank(progress.best)):
             progress.best = record
+            self._news = record.config
             self._since_best = 0
+        self._known.add(config_key(record.config))
+        self.standing.told(time_us(progress.best))
 
     def _request(self, source: Source) -> BuildRequest:
         spec = self.device.spec

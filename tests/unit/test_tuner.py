@@ -17,11 +17,12 @@ from tilewright.observer import Budget, Observers
 from tilewright.record import Config, Record, SessionEnd, SessionStart, Status, TrialStart, config_key
 from tilewright.result import TuneResult
 from tilewright.runner import MeasureJob, MeasureOutcome
+from tilewright.session import Session
 from tilewright.space import Cfg, Space
 from tilewright.target import named_target
 from tilewright.template import Source
 from tilewright.testing import FakeBuilder, FakeRunner, built, timed
-from tilewright.tuner import Session, tune
+from tilewright.tuner import parse_workloads, tune
 from tilewright.workload import Workload, parse_key
 
 WORKLOAD = parse_key("toy:M=64,dtype=float16")
@@ -88,7 +89,7 @@ class Rig:
 def run(rig: Rig, log: Path, workloads: tuple[Workload, ...] = (WORKLOAD,), **options: Any) -> TuneResult:
     settings: dict[str, Any] = {"search": "random", "seed": 0, "resume": False, "force": False, "default_only": False, **options}
     budget = Budget(trials=settings.pop("trials", 6), time_s=settings.pop("time_s", None), early_stop=settings.pop("early_stop", None))
-    return Session(device=rig.device, workloads=list(workloads), budget=budget, log=TuningLog(log), observer=Observers(), **settings).run()
+    return Session(device=rig.device, workloads=dict.fromkeys(workloads, 1.0), budget=budget, log=TuningLog(log), observer=Observers(), **settings).run()
 
 
 def records(log: Path) -> list[Record]:
@@ -268,9 +269,44 @@ def test_the_default_alone_answers_on_request_and_is_no_search(log: Path) -> Non
 
 def test_workloads_share_a_session_evenly(log: Path) -> None:
     other = parse_key("toy:M=128,dtype=float16")
-    run(Rig(lookahead=3), log, workloads=(WORKLOAD, other), trials=4)
+    run(Rig(lookahead=3), log, workloads=(WORKLOAD, other), trials=8)
     assert Counter(record.workload.key for record in records(log)) == {WORKLOAD.key: 4, other.key: 4}
     assert [record.workload.key for record in records(log)][:4] == [WORKLOAD.key, other.key] * 2
+
+
+def test_a_new_best_is_tried_on_other_workloads_too(log: Path) -> None:
+    """The searcher of M=128 meets only slow configs by itself; the best one of M=64 reaches it as a hint."""
+    other = parse_key("toy:M=128,dtype=float16")
+    session = Session(
+        device=Rig().device, workloads={WORKLOAD: 1.0, other: 1.0}, budget=Budget(trials=20), search="grid", seed=0,
+        log=TuningLog(log), observer=Observers(), resume=False, force=False, default_only=False,
+    )  # fmt: skip
+    one, two = session._search(WORKLOAD), session._search(other)
+    for _ in range(8):
+        candidate = two.ask()
+        assert candidate is not None and candidate.config["a"] != 8
+        two.tell(two.record(candidate, Status.OK, "", timed(time_of(candidate.config)).measurement))
+    one.hint({"a": 8, "b": 2})
+    found = one.record(one.candidate({"a": 8, "b": 2}), Status.OK, "", timed(time_of({"a": 8, "b": 2})).measurement)
+    one.tell(found)
+    session._pass_on(one, [one, two])
+    candidate = two.ask()
+    assert candidate is not None and candidate.config == {"a": 8, "b": 2}
+    session._pass_on(one, [one, two])
+    again = two.ask()
+    assert again is None or again.config != {"a": 8, "b": 2}
+
+
+def test_workloads_may_have_weights_and_equal_ones_collapse() -> None:
+    rig = Rig()
+    found = parse_workloads(rig.device, ["M=64,dtype=float16:2.5", "M=128,dtype=float16", {"M": 64, "dtype": "float16"}, WORKLOAD], None)
+    assert found == {WORKLOAD: 4.5, parse_key("toy:M=128,dtype=float16"): 1.0}
+
+
+@pytest.mark.parametrize("text", ["M=64,dtype=float16:", "M=64,dtype=float16:0", "M=64,dtype=float16:-1", "M=64,dtype=float16:nan", "M=64,dtype=float16:x"])
+def test_a_weight_is_a_number_above_zero(text: str) -> None:
+    with pytest.raises(UsageError, match="weight, a number above 0"):
+        parse_workloads(Rig().device, [text], None)
 
 
 def test_no_time_left_ends_the_session_in_order(log: Path) -> None:

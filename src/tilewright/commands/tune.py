@@ -14,7 +14,7 @@ from tilewright.record import Value, config_key
 from tilewright.report import LiveReport, PlainReport, format_config, print_end
 from tilewright.search import make_proposer
 from tilewright.space import SearchSpace
-from tilewright.tuner import DEFAULT_TRIALS, default_log, tune
+from tilewright.tuner import DEFAULT_TRIALS, default_log, parse_workloads, tune
 from tilewright.workload import Workload
 
 # Candidates that a dry run shows for each workload. guess: enough to see what the searcher is about.
@@ -57,27 +57,24 @@ def run(args: argparse.Namespace) -> ExitCode:
 
 def _dry_run(args: argparse.Namespace) -> ExitCode:
     with open_device(args.device, args.operator, target=args.target, templates=args.templates, jobs=args.jobs) as device:
-        workloads = [device.make_workload(text) for text in args.workloads]
-        if args.workload_set is not None:
-            if device.spec is None:
-                raise UsageError(f"workload set {args.workload_set!r}: operator {device.operator} has no spec here; name its folder with --templates")
-            workloads += device.spec.workload_set(args.workload_set)
+        workloads = parse_workloads(device, args.workloads, args.workload_set)
+        unlimited = args.trials is None and args.time is None and args.early_stop is None
         plan: dict[str, Any] = {
             "operator": device.operator,
             "device": device.name,
             "target": device.compile_target.to_json(),
             "search": args.search,
             "seed": args.seed,
-            "trials": DEFAULT_TRIALS if args.trials is None and args.time is None else args.trials,
+            "trials": DEFAULT_TRIALS * len(workloads) if unlimited else args.trials,
             "time_s": args.time,
             "early_stop": args.early_stop,
             "log": str(args.log or default_log(device)),
-            "workloads": [_preview(device, workload, args.search, args.seed) for workload in dict.fromkeys(workloads)],
+            "workloads": [_preview(device, workload, args.search, args.seed) for workload in workloads],
         }
     if args.json:
         emit_json(plan)
         return ExitCode.OK
-    limits = [f"{plan['trials']} trials for each workload" if plan["trials"] else "", f"{args.time:g} s" if args.time else ""]
+    limits = [f"{plan['trials']} trials over all workloads" if plan["trials"] else "", f"{args.time:g} s" if args.time else ""]
     limits.append(f"an early stop after {args.early_stop} trials without gain" if args.early_stop else "")
     emit(f"would tune {device.operator} on {device.name}, target {device.compile_target.arch}")
     emit(f"search {args.search}, seed {args.seed}, up to {', '.join(filter(None, limits))}; log {plan['log']}")

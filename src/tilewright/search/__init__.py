@@ -8,6 +8,7 @@ from tilewright.errors import UsageError, nearest
 from tilewright.search.base import History, Proposer, grid_search, random_search
 
 if TYPE_CHECKING:
+    from tilewright.search.model import Estimate
     from tilewright.space import SearchSpace
 
 __all__ = ["DEFAULT_SEARCHER", "SEARCHERS", "History", "Proposer", "make_proposer"]
@@ -15,13 +16,14 @@ __all__ = ["DEFAULT_SEARCHER", "SEARCHERS", "History", "Proposer", "make_propose
 # Names a user may ask for, with a line for the help text.
 SEARCHERS: Final[dict[str, str]] = {
     "tpe": "Optuna's multivariate TPE",
+    "cost": "expected improvement over all legal points, on an analytic estimate (where there is one) and its learned residual",
     "random": "uniform, without repeats",
     "grid": "every legal config, in order of enumeration",
 }
 DEFAULT_SEARCHER: Final = "tpe"
 
 
-def make_proposer(name: str, space: SearchSpace, *, seed: int, history: History = ()) -> Proposer:
+def make_proposer(name: str, space: SearchSpace, *, seed: int, history: History = (), estimate: Estimate | None = None) -> Proposer:
     """A searcher over a space.
 
     Args:
@@ -30,6 +32,7 @@ def make_proposer(name: str, space: SearchSpace, *, seed: int, history: History 
         seed: of all draws; equal seeds and equal results give equal proposals.
         history: configs with their time in µs (None for failed ones) known from before. They are learnt from where the
             searcher learns, and not proposed again.
+        estimate: an analytic estimate of a config's time, for searchers that use one.
 
     Raises:
         UsageError: there is no searcher of that name.
@@ -38,8 +41,14 @@ def make_proposer(name: str, space: SearchSpace, *, seed: int, history: History 
         return random_search(space, seed=seed, history=history)
     if name == "grid":
         return grid_search(space, seed=seed, history=history)
+    # Optuna takes a quarter of a second to import.
     if name == "tpe":
-        from tilewright.search.tpe import TpeProposer  # optuna takes a quarter of a second to import
+        from tilewright.search.study import StudyProposer, tpe_sampler
 
-        return TpeProposer(space, seed=seed, history=history)
+        return StudyProposer(space, tpe_sampler(space, seed=seed), seed=seed, history=history)
+    if name == "cost":
+        from tilewright.search.cost import CostSampler
+        from tilewright.search.study import StudyProposer
+
+        return StudyProposer(space, CostSampler(space, seed=seed, estimate=estimate), seed=seed, history=history)
     raise UsageError(f"unknown search {name!r}; {nearest(name, SEARCHERS)}")

@@ -49,6 +49,10 @@ class TimeModel:
         self._spread = spread
         self._gaussian = Gaussian(pool.encoding.groups, Prior())
         self._refit_at = _FIRST_FIT
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all points, whose numbers have changed, but not what was learnt of the function's nature."""
         self._stale = True
         self.times: dict[int, float] = {}  # log of µs
         self.pending: list[int] = []
