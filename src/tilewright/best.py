@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Final
 
 import msgspec
 
@@ -25,9 +24,11 @@ from tilewright.bestfile import (
     protocol_rank,
 )
 from tilewright.identity import Keys
-from tilewright.record import Record, Status, VendorRecord, config_key
+from tilewright.races import WRONG, winners, wrong_in
+from tilewright.record import Line, RaceRecord, Record, Status, VendorRecord, config_key
 
 __all__ = [
+    "WRONG",
     "BEST_SCHEMA",
     "BestEntry",
     "BestFile",
@@ -42,6 +43,7 @@ __all__ = [
     "entry_of",
     "entry_text",
     "merge",
+    "needs_of",
     "parse_best",
     "parse_best_file",
     "protocol_rank",
@@ -50,50 +52,65 @@ __all__ = [
     "with_vendors",
 ]
 
-# Verdicts that a schedule is wrong. One of them outweighs any number of passes of the same code: a race shows only sometimes.
-WRONG: Final = frozenset({Status.WRONG_RESULT, Status.OUT_OF_BOUNDS})
-
 
 def rank(record: Record) -> tuple[float, int, int, int, str, str]:
     """The order in which records of one workload, target and protocol are preferred, the best first.
 
-    By median time; then by global scratch, spills and shared memory; then by the config's text and the source's hash, which says
-    nothing of quality but leaves no tie.
+    By median time, at the anchor's nominal speed where one was timed; then by global scratch, spills and shared memory; then by the
+    config's text and the source's hash, which says nothing of quality but leaves no tie.
 
     Raises:
         ValueError: the record has no measurement.
     """
     if record.measurement is None:
         raise ValueError(f"a record of status {record.status} has no time to rank by")
-    needs = _needs(record)
-    return (record.measurement.median_us, *needs, config_key(record.config), record.source)
+    needs = needs_of(record)
+    return (record.measurement.ranked_us, *needs, config_key(record.config), record.source)
 
 
-def _needs(record: Record) -> tuple[int, int, int]:
+def needs_of(record: Record) -> tuple[int, int, int]:
+    """What a schedule needs: global scratch, spilled bytes, shared memory; less of it wins a tie."""
     needs = record.resources
     return (needs.scratch_bytes, needs.spill_bytes or 0, needs.shared_memory_bytes) if needs is not None else (0, 0, 0)
 
 
-def best_of(records: Iterable[Record]) -> dict[tuple[str, str, str], Record]:
+def best_of(lines: Iterable[Line]) -> dict[tuple[str, str, str], Record]:
     """The best record by (workload key, target key, protocol).
 
     A record counts if its status is ok and it has a time. A schedule whose same code was found wrong on the same workload and
-    target, in any record, is left out.
+    target, in any record or race, is left out. Where races were run, only their winners count.
+
+    Args:
+        lines: of logs, in any order; all but records and races are passed over.
     """
+    return {key: record for key, (record, _) in _chosen(lines).items()}
+
+
+def _chosen(lines: Iterable[Line]) -> dict[tuple[str, str, str], tuple[Record, bool]]:
+    """As `best_of`, each record with whether a race chose it."""
     keys = Keys()
     candidates: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     wrong: set[tuple[str, str, str, str]] = set()
-    for record in records:
+    races: list[RaceRecord] = []
+    for record in lines:
+        if isinstance(record, RaceRecord):
+            races.append(record)
+        if not isinstance(record, Record):
+            continue
         workload, target = keys.workload(record.workload), keys.target(record.target)
         if record.status in WRONG:
             wrong.add((workload, target, config_key(record.config), record.source))
         elif record.status is Status.OK and record.measurement is not None:
             candidates[workload, target, record.measurement.protocol].append(record)
-    chosen: dict[tuple[str, str, str], Record] = {}
+    wrong |= wrong_in(races, keys)
+    won = winners(races, keys)
+    chosen: dict[tuple[str, str, str], tuple[Record, bool]] = {}
     for (workload, target, protocol), group in sorted(candidates.items(), key=lambda item: item[0]):
         right = [record for record in group if (workload, target, config_key(record.config), record.source) not in wrong] if wrong else group
-        if right:
-            chosen[workload, target, protocol] = _least(right)
+        first = won.get((workload, target, protocol), frozenset())
+        raced = [record for record in right if (config_key(record.config), record.source) in first] if first else []
+        if raced or right:
+            chosen[workload, target, protocol] = (_least(raced or right), bool(raced))
     return chosen
 
 
@@ -105,26 +122,32 @@ def _least(records: list[Record]) -> Record:
 
 def _median_us(record: Record) -> float:
     assert record.measurement is not None
-    return record.measurement.median_us
+    return record.measurement.ranked_us
 
 
-def best_entries(records: Iterable[Record]) -> tuple[BestEntry, ...]:
+def best_entries(lines: Iterable[Line]) -> tuple[BestEntry, ...]:
     """The entries of a best file: for each workload and target, the best record of the most trusted protocol.
 
     Times of two protocols are never compared: the protocol is chosen first.
     """
-    return merge(entry_of(record) for record in best_of(records).values()).entries
+    return merge(entry_of(record, raced=raced) for record, raced in _chosen(lines).values()).entries
 
 
-def entry_of(record: Record) -> BestEntry:
-    """The line of a best file that a timed record amounts to."""
+def entry_of(record: Record, *, raced: bool = False) -> BestEntry:
+    """The line of a best file that a timed record amounts to.
+
+    Args:
+        record: a timed one.
+        raced: whether a race chose it.
+    """
     assert record.measurement is not None
-    scratch, spills, shared = _needs(record)
+    scratch, spills, shared = needs_of(record)
     return BestEntry(
         workload=record.workload,
         target=record.target,
         config=record.config,
-        median_us=record.measurement.median_us,
+        median_us=record.measurement.ranked_us,
+        raced=raced,
         pins=Pins(
             protocol=record.measurement.protocol,
             source=record.source,
@@ -150,7 +173,7 @@ def vendor_times(vendors: Iterable[VendorRecord]) -> dict[tuple[str, str, str], 
         if vendor.status is not Status.OK or vendor.measurement is None:
             continue
         key = (keys.workload(vendor.workload), keys.target(vendor.target), vendor.measurement.protocol)
-        time = VendorTime(name=vendor.name, median_us=vendor.measurement.median_us)
+        time = VendorTime(name=vendor.name, median_us=vendor.measurement.ranked_us)
         known = fastest.get(key)
         if known is None or (time.median_us, time.name) < (known.median_us, known.name):
             fastest[key] = time

@@ -62,6 +62,7 @@ class BestEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     Attributes:
         schema: of the best file's format.
         median_us: expected time of a call.
+        raced: whether the schedule won a race of finalists; one that did is preferred to one that did not.
         scratch_bytes, spill_bytes, shared_memory_bytes: what the schedule needs; less of it wins a tie.
         vendor: what a vendor's kernel takes, where one was measured.
     """
@@ -72,6 +73,7 @@ class BestEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
     config: dict[str, Value]
     median_us: float
     pins: Pins
+    raced: bool = False
     scratch_bytes: int = 0
     spill_bytes: int = 0
     shared_memory_bytes: int = 0
@@ -195,7 +197,8 @@ def place(line: BestLine) -> tuple[str, tuple[tuple[str, int | str], ...], str, 
 
 
 def merge(entries: Iterable[BestEntry], ranges: Iterable[BestRange] = ()) -> Merged:
-    """The union of best files' lines, with one for each key: that of the most trusted protocol, then the fastest.
+    """The union of best files' lines, with one for each key: that of the most trusted protocol, then one that a
+    race chose, then the fastest.
 
     Of two ranges, the one tuned at more extents is taken. The outcome does not depend on the order of the lines.
     """
@@ -230,9 +233,9 @@ def _range_preference(line: BestRange) -> tuple[tuple[int, str, int], int, str]:
     return (protocol, -len(line.tuned), entry_text(line))
 
 
-def _preference(entry: BestEntry) -> tuple[tuple[int, str, int], tuple[float, int, int, int, str, str], str]:
+def _preference(entry: BestEntry) -> tuple[tuple[int, str, int], bool, tuple[float, int, int, int, str, str], str]:
     needs = (entry.scratch_bytes, entry.spill_bytes, entry.shared_memory_bytes)
-    return (protocol_rank(entry.pins.protocol), (entry.median_us, *needs, config_key(entry.config), entry.pins.source), entry_text(entry))
+    return (protocol_rank(entry.pins.protocol), not entry.raced, (entry.median_us, *needs, config_key(entry.config), entry.pins.source), entry_text(entry))
 
 
 def parse_best(text: str, origin: str = "best file") -> tuple[BestEntry, ...]:

@@ -64,7 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tilewright {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     common = _common()
-    for add in (_operators, _space, _check, _tune, _best, _show, _log, _doctor):
+    for add in (_operators, _space, _check, _tune, _best, _emit, _show, _log, _doctor):
         add(commands, common)
     return parser
 
@@ -132,7 +132,7 @@ def _tune(commands: _Commands, common: argparse.ArgumentParser) -> None:
     _workload(parser, several=True)
     parser.add_argument("--workloads", metavar="NAME", dest="workload_set", help="a named workload set of the operator")
     budget = parser.add_argument_group("budget")
-    budget.add_argument("--trials", metavar="N", type=_count, help="candidates built for each workload (default: 64 where --time is not given either)")
+    budget.add_argument("--trials", metavar="N", type=_count, help="candidates built, over all workloads (default: 64 for each, where nothing else limits)")
     budget.add_argument("--time", metavar="S", type=_seconds, help="seconds for the whole session")
     budget.add_argument("--early-stop", metavar="N", type=_count, help="end a workload after N trials that found nothing better")
     where = parser.add_argument_group("where and how")
@@ -142,16 +142,37 @@ def _tune(commands: _Commands, common: argparse.ArgumentParser) -> None:
     where.add_argument("--jobs", metavar="N", type=_count, help="compiler processes (default: all cores but one)")
     log = parser.add_argument_group("log")
     log.add_argument("--log", metavar="FILE", type=Path, help="log to append to (default: tuning_logs/<device>/<operator>.jsonl)")
-    log.add_argument("--resume", action="store_true", help="go on from the log")
-    log.add_argument("--force", action="store_true", help="search although the log has an answer")
+    log.add_argument("--resume", action="store_true", help="go on with finished searches too, up to --trials; one that was interrupted is gone on with anyway")
+    log.add_argument("--force", action="store_true", help="search again, and use nothing of the log")
     log.add_argument("--default-only", action="store_true", help="measure only the author's default schedule of a workload without an answer")
     log.add_argument("--dry-run", action="store_true", help="print the plan, the size of the space and the first candidates; build and log nothing")
 
 
 def _best(commands: _Commands, common: argparse.ArgumentParser) -> None:
     parser = _add(commands, common, "best", "derive the best file from logs")
-    parser.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="tuning log (.jsonl or .jsonl.gz)")
+    parser.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="tuning log (.jsonl or .jsonl.gz), or a best file to merge")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write there instead of to standard output")
+    few = parser.add_argument_group("few schedules for many workloads")
+    few.add_argument("--cover", metavar="DIM", help="choose the fewest schedules that serve all tuned workloads, with ranges of this dim")
+    few.add_argument("--max-loss", metavar="X", type=float, default=1.03, help="time over the workload's best that is allowed (default: 1.03)")
+    few.add_argument("--max-schedules", metavar="N", type=_count, default=8, help="schedules that are allowed (default: 8)")
+    parser.add_argument("--calls-per-day", metavar="N", type=_seconds, help="of each workload: also say when tuning has paid for itself")
+
+
+def _emit(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    parser = _add(commands, common, "emit", "write the schedules of a best file as a plain Python package that needs only torch and triton")
+    parser.add_argument("best", metavar="BEST", type=Path, help="best file, or a log")
+    parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="folder to put the package's folder in")
+    parser.add_argument("--name", metavar="NAME", default="tuned_kernels", help="of the package (default: tuned_kernels)")
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument("--strict", dest="mode", action="store_const", const="strict", default="default", help="refuse whatever does not fit")
+    modes.add_argument("--compatible", dest="mode", action="store_const", const="compatible", help="let pass what does not fit, and say so")
+    parser.add_argument("--require", metavar="OP:WHAT", action="append", default=[], help="a workload or a named set that must be served; may be repeated")
+    parser.add_argument("--target", metavar="NAME", help="only records of this device (an alias such as h200-sxm) or arch")
+    parser.add_argument("--triton", metavar="VERSION", help="Triton that the package is for (default: the one installed here)")
+    parser.add_argument("--vendors", action="store_true", help="call a vendor's kernel where it was faster")
+    parser.add_argument("--on-miss", choices=("error", "default", "nearest", "vendor"), default="error", help="what a call does that nothing serves")
+    parser.add_argument("--precompile", metavar="ARCH", help="also compile the kernels for an arch, such as sm_90; needs no GPU")
 
 
 def _show(commands: _Commands, common: argparse.ArgumentParser) -> None:
@@ -169,6 +190,9 @@ def _log(commands: _Commands, common: argparse.ArgumentParser) -> None:
     for name, text in (("lint", "find damage, and lines that cannot be true; exit 1 on a fault"), ("stats", "sum up sessions, records and statuses")):
         parser = _add(actions, common, name, text, module=f"log_{name}")
         parser.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="tuning log (.jsonl or .jsonl.gz)")
+    parser = _add(actions, common, "merge", "put logs together, sessions in order of time", module="log_merge")
+    parser.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="tuning log (.jsonl)")
+    parser.add_argument("-o", "--output", metavar="LOG", type=Path, required=True, help="log to write; must not exist")
     parser = _add(actions, common, "import", "turn another tool's recording into a log", module="log_import")
     parser.add_argument("file", metavar="FILE", type=Path, help="the recording")
     parser.add_argument("--format", choices=("recorded", "kernel-tuner"), required=True, help="what wrote it")

@@ -14,6 +14,7 @@ from tilewright.builder import Builder, CompileBuilder
 from tilewright.errors import NoDevice, UsageError
 from tilewright.library import Operator, find_operator
 from tilewright.log import TuningLog
+from tilewright.neighbours import Neighbours
 from tilewright.operator import OperatorSpec
 from tilewright.record import Config
 from tilewright.recorded import Recording
@@ -35,13 +36,15 @@ class Device:
         builder, runner: seams to the children.
         target: what records are keyed by.
         compile_target: what spaces and sources are made for; differs from `target` under the interpreter.
-        lookahead: candidates asked before the oldest is told. 1 where results are instant, so that a seed reproduces.
+        lookahead: candidates in flight to the builder. 1 where results are instant, so that a seed reproduces.
+        width: builds a measurement, at most, for searchers that choose among what is built.
         spec: the operator's spec, where its folder is at hand.
         folder: the operator's folder, or that of the recording.
         template_hashes: current hash of each of the operator's templates, for telling stale records.
         make_workload: reads workload parameters.
         make_space: the space of a workload.
         make_source: renders a config.
+        neighbours: finds ragged workloads that a source serves too, for checks; None where nothing runs.
     """
 
     name: str
@@ -52,12 +55,14 @@ class Device:
     target: Target
     compile_target: Target
     lookahead: int
+    width: int
     spec: OperatorSpec | None
     folder: Path
     template_hashes: frozenset[str]
     make_workload: Callable[[str], Workload]
     make_space: Callable[[Workload], SearchSpace]
     make_source: Callable[[Workload, Config], Source]
+    neighbours: Neighbours | None = None
     _stack: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -162,12 +167,15 @@ def _open_children(device: str, operator: Operator, target: str | None, jobs: in
         # Results are told in the order asked, so a slow build holds up those behind it: with one candidate for each builder, 5 of 15
         # were at work on average (matmul, 226 trials in 24 s, H200 machine with 16 cores, 2026-11).
         lookahead=2 * jobs,
+        # Compiling is the bottleneck: 15 builders give some 30 candidates a second, and the device measures 50 (H200, 2026-11).
+        width=2,
         spec=operator.spec,
         folder=operator.folder,
         template_hashes=frozenset(template.hash for template in operator.templates.values()),
         make_workload=make_workload,
         make_space=lambda workload: operator.space(workload, compile_target),
         make_source=lambda workload, config: operator.render(workload, compile_target, config),
+        neighbours=Neighbours(lambda workload, config, schedule: operator.templates[schedule].instantiate(workload, compile_target, config, carried=True)),
         _stack=stack,
     )
 
@@ -195,6 +203,8 @@ def _open_recorded(path: Path, operator: str, templates: Sequence[Path]) -> Devi
         target=runner.target,
         compile_target=runner.target,
         lookahead=1,
+        # Builds are free in a recording; the search benchmark's bars allow so many a measurement.
+        width=8,
         spec=spec,
         folder=path.parent,
         template_hashes=frozenset({""}),

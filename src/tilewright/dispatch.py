@@ -1,110 +1,65 @@
-"""Running tuned schedules: `load` gives a callable that infers the workload of a call and launches the best schedule for it."""
+"""Running tuned schedules: `load` gives a function that launches the best known schedule for its arguments, rendered from the templates at hand."""
 
 from __future__ import annotations
 
-import os
+import functools
+import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from types import ModuleType
+from typing import Any, Final, Literal, Protocol, cast
 
 import msgspec
 
-from tilewright.best import BestEntry, best_entries, parse_best
+from tilewright import runtime
+from tilewright.best import best_entries
+from tilewright.bestfile import BestEntry, BestFile, BestRange, Pins, parse_best_file
 from tilewright.cache import cache_root
-from tilewright.children.modules import load_file, source_file
-from tilewright.errors import NoDevice, UsageError, nearest
+from tilewright.children.modules import load_file, operator_module, source_file
+from tilewright.errors import NoDevice, SpaceError, UsageError, nearest
 from tilewright.library import Operator, find_operator
 from tilewright.log import TuningLog
-from tilewright.operator import ScalarSpec, TensorArg, TensorSpec
-from tilewright.record import Record
-from tilewright.target import DEFAULT_TARGET, Target, named_target
+from tilewright.record import Config
+from tilewright.runtime import Dispatcher, Missed
+from tilewright.runtime.serving import Answer
+from tilewright.target import DEFAULT_TARGET, Target, compiled_for, named_target
+from tilewright.template import Source
 from tilewright.workload import Workload
 
-OnMiss = Literal["error", "default"]
+MissMode = Literal["error", "default", "nearest", "vendor"]
+_MODES: Final = ("error", "default", "nearest", "vendor")
 
 
-class Miss(UsageError):
+class Miss(UsageError, runtime.Miss):
     """No record serves a call."""
 
 
-class Stale(UsageError):
+class Stale(UsageError, runtime.Stale):
     """A record would serve a call, but what it was true of has changed since."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Served:
-    """A workload's schedule, ready to launch."""
-
-    launch: Callable[..., None]
-    workspace: Callable[..., Sequence[tuple[tuple[int, ...], Any]]] | None
-    outputs: tuple[TensorSpec, ...]
-    scalars: Mapping[str, int | float]
-    entry: BestEntry | None
-
-
-def load(
-    operator: str,
-    *,
-    logs: Sequence[str | Path],
-    templates: Sequence[Path] = (),
-    on_miss: OnMiss = "error",
-) -> TunedOperator:
-    """A callable that runs an operator's best known schedules.
-
-    Args:
-        operator: the operator's name.
-        logs: tuning logs, or best files made from them.
-        templates: folders of operators, before those that come with Tilewright.
-        on_miss: what a call does that no record serves: raise `Miss`, or run the author's default schedule.
-
-    Raises:
-        UsageError: there is no such operator.
-        LogError: a log cannot be read.
-    """
-    if on_miss not in ("error", "default"):
-        raise UsageError(f"on_miss={on_miss!r}; {nearest(str(on_miss), ('error', 'default'))}")
-    entries: list[BestEntry] = []
-    for path in map(Path, logs):
-        entries.extend(read_best(path))
-    found = find_operator(operator, templates)
-    return TunedOperator(found, [entry for entry in entries if entry.workload.operator == operator], on_miss=on_miss)
-
-
-def read_best(path: Path) -> Sequence[BestEntry]:
-    """The entries of a best file, or those that a tuning log amounts to.
-
-    Raises:
-        LogError: the file cannot be read.
-    """
-    if path.suffix != ".gz" and path.is_file():
-        with path.open(encoding="utf-8") as file:
-            if '"kind":"best"' in file.readline():
-                return parse_best(path.read_text(encoding="utf-8"), str(path))
-    return best_entries(line for line in TuningLog(path).read().lines if isinstance(line, Record))
-
-
-class TunedOperator:
-    """Calls go to the best schedule of their workload on the device that holds the arguments.
+class Tuned(Protocol):
+    """What `load` returns: a plain function, so that a call costs as little as it can, with these attributes.
 
     Attributes:
         operator: spec, templates and reference.
-        entries: the records that may serve a call.
+        dispatcher: finds, plans and launches.
+        best: the records that may serve a call.
     """
 
-    def __init__(self, operator: Operator, entries: Sequence[BestEntry], *, on_miss: OnMiss) -> None:
-        """Made by `load`."""
-        self.operator = operator
-        self.entries = tuple(entries)
-        self._on_miss = on_miss
-        self._served: dict[tuple[str, str], _Served] = {}
-        self._targets: dict[str, Target] = {}
+    operator: Operator
+    dispatcher: Dispatcher
+    best: BestFile
+    warm: Callable[..., int]
+    counters: Callable[[], dict[str, Any]]
+    explain: Callable[..., str]
 
     def __call__(self, *args: Any, out: Any = None, **named: Any) -> Any:
         """Run the operator.
 
         Args:
-            *args: inputs in the order of the spec's `arguments`; scalars may be left out, and take the value used for tuning.
+            *args: inputs in the order of the spec's `arguments`; numbers may be left out, and take the value used for tuning.
             out: output tensor, or a tuple of them; allocated where None.
             **named: inputs by name.
 
@@ -113,136 +68,198 @@ class TunedOperator:
 
         Raises:
             Miss: no record serves this workload on this device.
-            Stale: the record was measured with another template or another minor version of Triton.
+            Stale: the record was measured with another template, another minor version of Triton or another driver branch.
         """
-        import torch
-
-        given = self._bind(args, named)
-        tensors = {name: value for name, value in given.items() if isinstance(value, torch.Tensor)}
-        if not tensors:
-            raise UsageError(f"operator {self.operator.name}: no argument is a tensor")
-        device = next(iter(tensors.values())).device
-        workload = self.workload(**given)
-        key = (workload.key, str(device))
-        served = self._served.get(key)
-        if served is None:
-            served = self._served[key] = self._serve(workload, self._target(device))
-        inputs = [given.get(name, served.scalars.get(name)) for name in self.operator.spec.arguments]
-        outputs = _as_tuple(out) if out is not None else tuple(_empty(spec, device) for spec in served.outputs)
-        scratch = [torch.empty(shape, dtype=_dtype(dtype), device=device) for shape, dtype in (served.workspace(*inputs, *outputs) if served.workspace else ())]
-        served.launch(*inputs, *outputs, *scratch)
-        return outputs[0] if len(outputs) == 1 else outputs
-
-    def workload(self, *args: Any, **named: Any) -> Workload:
-        """The workload that a call with these arguments asks for.
-
-        Raises:
-            UsageError: the arguments are not the operator's.
-        """
-        given = self._bind(args, named)
-        tensors = {
-            name: TensorArg(shape=tuple(value.shape), strides=tuple(value.stride()), dtype=str(value.dtype).removeprefix("torch."))
-            for name, value in given.items()
-            if hasattr(value, "stride")
-        }
-        return self.operator.spec.workload(self.operator.spec.infer(tensors))
-
-    def entry(self, workload: Workload, target: Target) -> BestEntry | None:
-        """The record that serves a workload on a target, None on a miss."""
-        return next((entry for entry in self.entries if entry.workload == workload and serves(entry.target, target)), None)
-
-    def _bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
-        names = self.operator.spec.arguments
-        if len(args) > len(names):
-            raise UsageError(f"operator {self.operator.name} takes {len(names)} inputs ({', '.join(names)}), not {len(args)}")
-        given = dict(zip(names, args, strict=False))
-        for name, value in named.items():
-            if name not in names or name in given:
-                problem = "is given twice" if name in given else f"is no input; {nearest(name, names)}"
-                raise UsageError(f"operator {self.operator.name}: {name} {problem}")
-            given[name] = value
-        return given
-
-    def _target(self, device: Any) -> Target:
-        key = str(device)
-        if key not in self._targets:
-            self._targets[key] = _read_target(key)
-        return self._targets[key]
-
-    def _serve(self, workload: Workload, target: Target) -> _Served:
-        entry = self.entry(workload, target)
-        if entry is None and self._on_miss == "error":
-            known = sorted({entry.workload.key for entry in self.entries if serves(entry.target, target)})
-            targets = sorted({entry.target.name for entry in self.entries})
-            where = f"{nearest(workload.key, known)}" if known else f"the logs have records for: {', '.join(targets) or 'nothing'}"
-            raise Miss(f"no record of {workload.key} on {target.name}; {where}. Tune it, or load with on_miss='default'")
-        # Rendered for the target that was tuned: the interpreter's records name the arch they were compiled for.
-        compiled_for = entry.target if entry is not None else target
-        space = self.operator.space(workload, compiled_for)
-        source = self.operator.render(workload, compiled_for, entry.config if entry is not None else space.default())
-        if entry is not None:
-            _check_pins(entry, source.hash)
-        module = load_file(source_file(cache_root() / "sources", source.text, source.hash), f"tilewright_source_{source.hash[:32]}")
-        spec = self.operator.spec
-        return _Served(
-            launch=module.launch,
-            workspace=getattr(module, "workspace", None),
-            outputs=tuple(spec.outputs(workload).values()),
-            scalars={name: item.value for name, item in spec.inputs(workload).items() if isinstance(item, ScalarSpec)},
-            entry=entry,
-        )
+        ...
 
 
-def serves(recorded: Target, here: Target) -> bool:
-    """Whether a record of one target speaks for another: the same identity; the interpreter serves whatever it stood in for."""
-    if here.backend == "interpreter":
-        return recorded.backend == "interpreter"
-    return recorded.identity == here.identity
+def load(
+    operator: str,
+    *,
+    logs: Sequence[str | Path],
+    templates: Sequence[Path] = (),
+    on_miss: MissMode | Callable[[Missed], Any] = "error",
+    strict: bool = True,
+) -> Tuned:
+    """A function that runs an operator's best known schedules.
 
-
-def _check_pins(entry: BestEntry, source_hash: str) -> None:
-    if entry.pins.source != source_hash:
-        raise Stale(
-            f"{entry.workload.key}: the template renders other code than was tuned (source {source_hash[:12]}, recorded {entry.pins.source[:12]}); tune it again"
-        )
-    import triton
-
-    here = ".".join(triton.__version__.split(".")[:2])
-    if entry.pins.triton and entry.pins.triton != here:
-        raise Stale(f"{entry.workload.key}: tuned with Triton {entry.pins.triton}, and this is {here}; tune it again, or use that Triton")
-
-
-def _read_target(device: str) -> Target:
-    """The target that torch's device of that name is.
+    Args:
+        operator: the operator's name.
+        logs: tuning logs, or best files made from them.
+        templates: folders of operators, before those that come with Tilewright.
+        on_miss: what a call does that no record serves. `error` raises `Miss`; `default` runs the author's default schedule; `nearest` the
+            schedule of the nearest workload that is legal for this one; `vendor` the first of the operator's vendors. A function is told of
+            the miss and returns a module with `launch`, or None: `tilewright.TuneOnMiss` tunes at the first encounter.
+        strict: whether a Triton minor or a driver branch other than the record's is an error; else it is a warning. A source that renders
+            differently is always an error.
 
     Raises:
-        NoDevice: kernels cannot run on it here.
+        UsageError: there is no such operator or mode.
+        LogError: a log cannot be read.
     """
-    if device == "cpu":
-        if os.environ.get("TRITON_INTERPRET") != "1":
-            raise NoDevice("the arguments are on the CPU: move them to the GPU, or set TRITON_INTERPRET=1 before triton is imported to interpret kernels")
+    if not callable(on_miss) and on_miss not in _MODES:
+        raise UsageError(f"on_miss={on_miss!r}; {nearest(str(on_miss), _MODES)}, or a function of a tilewright.runtime.Missed")
+    found = find_operator(operator, templates)
+    files = [read_best(Path(path)) for path in logs]
+    best = BestFile(
+        entries=tuple(entry for file in files for entry in file.entries if entry.workload.operator == operator),
+        ranges=tuple(line for file in files for line in file.ranges if line.workload.operator == operator),
+    )
+    return _Loader(found, best).tuned(on_miss, strict)
+
+
+def read_best(path: Path) -> BestFile:
+    """What a best file says, or what a tuning log amounts to.
+
+    Raises:
+        LogError: the file cannot be read.
+    """
+    if path.suffix != ".gz" and path.is_file():
+        with path.open(encoding="utf-8") as file:
+            first = file.readline()
+        if '"kind":"best"' in first or '"kind":"range"' in first:
+            return parse_best_file(path.read_text(encoding="utf-8"), str(path))
+    return BestFile(entries=tuple(best_entries(TuningLog(path).read().lines)), ranges=())
+
+
+def explain(function: Any, *args: Any, **named: Any) -> str:
+    """Which record serves a call, and why the nearest others do not.
+
+    Args:
+        function: what `load` returned, a function of an emitted package, or a Dispatcher.
+        *args: inputs of the call.
+        **named: inputs by name.
+
+    Raises:
+        UsageError: the function is none of these.
+    """
+    told = getattr(function, "explain", None)
+    if told is None:
+        dispatchers = getattr(sys.modules.get(getattr(function, "__module__", "")), "DISPATCHERS", {})
+        found = dispatchers.get(getattr(function, "__name__", ""))
+        if found is None:
+            raise UsageError(f"{function!r} is no tuned operator: give what tilewright.load returned, or a function of an emitted package")
+        told = found.explain
+    return cast(str, told(*args, **named))
+
+
+class _Loader:
+    """Renders what the records name."""
+
+    def __init__(self, operator: Operator, best: BestFile) -> None:
+        self.operator, self.best = operator, best
+        self._schedules: dict[str, tuple[Workload, Target, Config, Pins]] = {}
+        self._names: dict[str, int] = {}
+
+    def tuned(self, on_miss: MissMode | Callable[[Missed], Any], strict: bool) -> Tuned:
+        targets: dict[str, Target] = {}
+        for target in (*(entry.target for entry in self.best.entries), *(line.target for line in self.best.ranges)):
+            targets.setdefault(target.key, target)
+        indices = {key: index for index, key in enumerate(targets)}
+        table = {
+            "entries": [
+                {
+                    "target": indices[entry.target.key],
+                    "workload": entry.workload.parameters,
+                    "schedule": self._name(entry.workload, entry.target, entry.config, entry.pins),
+                    "pins": msgspec.to_builtins(entry.pins),
+                }
+                for entry in self.best.entries
+            ],
+            "ranges": [self._range(line, indices[line.target.key]) for line in self.best.ranges],
+        }
+        answers = {name: Answer(name=name, function=function) for name, function in (("default", self._default), ("nearest", self._nearest))}
+        dispatcher = Dispatcher(
+            self.operator.spec,
+            table,
+            targets=[{**target.identity, "name": target.name} for target in targets.values()],
+            schedules=self._module,
+            vendors=lambda: getattr(operator_module(self.operator.folder, "reference.py"), "VENDORS", {}),
+            on_miss=answers.get(on_miss, on_miss) if isinstance(on_miss, str) else on_miss,
+            strict=strict,
+            errors=(Miss, Stale),
+        )
+        call = cast(Any, dispatcher.call)
+        call.operator, call.dispatcher, call.best = self.operator, dispatcher, self.best
+        call.warm, call.counters, call.explain = dispatcher.warm, dispatcher.counters, dispatcher.explain
+        return cast(Tuned, call)
+
+    def _name(self, workload: Workload, target: Target, config: Config, pins: Pins) -> str:
+        """A name for a schedule as it was tuned: that of its template, and a number."""
+        schedule = str(config.get("schedule", next(iter(self.operator.templates), self.operator.name)))
+        self._names[schedule] = self._names.get(schedule, 0) + 1
+        name = f"{schedule}#{self._names[schedule]}"
+        self._schedules[name] = (workload, target, config, pins)
+        return name
+
+    def _range(self, line: BestRange, target: int) -> dict[str, Any]:
+        rows: list[list[Any]] = []
+        pins: dict[str, Any] = {}
+        for step in (*line.steps, *([line.default] if line.default is not None else [])):
+            workload = self.operator.spec.workload({**line.workload.parameters, line.dim: step.at})
+            name = self._name(workload, line.target, step.config, step.pins)
+            rows.append([step.low, step.high, name])
+            pins[name] = msgspec.to_builtins(step.pins)
+        default = rows.pop()[2] if line.default is not None else ""
+        return {"target": target, "dim": line.dim, "fixed": line.workload.parameters, "ranges": rows, "default": default, "pins": pins}
+
+    def _module(self, name: str) -> ModuleType:
+        workload, target, config, pins = self._schedules[name]
+        # Rendered for the target that was tuned: the interpreter's records name the arch they were compiled for.
+        source = self.operator.instantiate(workload, compiled_for(target), config)
+        if pins.source != source.hash:
+            recorded = pins.source[:12] or "none"
+            raise Stale(f"{workload.key}: the template renders other code than was tuned (source {source.hash[:12]}, recorded {recorded}); tune it again")
+        return source_module(source)
+
+    def _default(self, missed: Missed) -> ModuleType:
+        workload, target = self.operator.spec.workload(missed.parameters), _read_target(missed.device)
+        return source_module(self.operator.render(workload, target, self.operator.space(workload, target).default()))
+
+    def _nearest(self, missed: Missed) -> ModuleType | None:
+        workload = self.operator.spec.workload(missed.parameters)
+        identity = dict(missed.identity)
+        entries = [entry for entry in self.best.entries if _same(entry, workload) and _is(entry.target, identity)]
+        for entry in sorted(entries, key=lambda entry: (_octaves(entry.workload, workload), entry.workload.key)):
+            try:
+                return source_module(self.operator.instantiate(workload, compiled_for(entry.target), entry.config, carried=True))
+            except SpaceError:
+                continue  # not legal for this workload; the next one may be
+        return None
+
+
+def source_module(source: Source) -> ModuleType:
+    """The module of a rendered source, imported once from a file that is kept: Triton reads kernels back from it."""
+    name = f"tilewright_source_{source.hash[:32]}"
+    return sys.modules.get(name) or load_file(source_file(cache_root() / "sources", source.text, source.hash), name)
+
+
+def _same(entry: BestEntry, workload: Workload) -> bool:
+    return (dict(entry.workload.dtypes), dict(entry.workload.layout)) == (dict(workload.dtypes), dict(workload.layout))
+
+
+def _is(target: Target, identity: Mapping[str, Any]) -> bool:
+    if identity["backend"] == "interpreter":
+        return target.backend == "interpreter"
+    return all(identity.get(name) == value for name, value in target.identity.items())
+
+
+def _octaves(one: Workload, other: Workload) -> float:
+    return sum(abs(math.log2(extent / other.dims[name])) for name, extent in one.dims.items())
+
+
+@functools.cache
+def _read_target(device: int) -> Target:
+    """The target that torch's device of that number is; -1 is the CPU, where kernels are interpreted.
+
+    Raises:
+        NoDevice: there is no such device.
+    """
+    if device < 0:
         return named_target(DEFAULT_TARGET).interpreted()
     from tilewright.children.device import describe
 
-    described = describe(device)
+    described = describe(f"cuda:{device}")
     if "target" not in described:
-        raise NoDevice(f"no device {device}: {described['absent']}")
+        raise NoDevice(f"no device cuda:{device}: {described['absent']}")
     return msgspec.convert(described["target"], Target)
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return tuple(value) if isinstance(value, (tuple, list)) else (value,)
-
-
-def _empty(spec: TensorSpec, device: Any) -> Any:
-    import torch
-
-    if spec.strides is not None:
-        return torch.empty_strided(spec.shape, spec.strides, dtype=_dtype(spec.dtype), device=device)
-    return torch.empty(spec.shape, dtype=_dtype(spec.dtype), device=device)
-
-
-def _dtype(dtype: Any) -> Any:
-    import torch
-
-    return getattr(torch, dtype) if isinstance(dtype, str) else dtype

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tilewright.best import best_of, protocol_rank, vendor_times
 from tilewright.identity import Keys
-from tilewright.record import Line, Record, SessionEnd, Status, VendorRecord
+from tilewright.record import Line, RaceRecord, Record, SessionEnd, Status, VendorRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,7 @@ def savings(lines: Iterable[Line], calls_per_day: float) -> tuple[Saving, ...]:
     """
     keys = Keys()
     records: list[Record] = []
+    races: list[RaceRecord] = []
     vendors: list[VendorRecord] = []
     wall: dict[str, float] = {}
     counts: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
@@ -69,6 +70,8 @@ def savings(lines: Iterable[Line], calls_per_day: float) -> tuple[Saving, ...]:
         if isinstance(line, Record):
             records.append(line)
             counts[line.session][keys.workload(line.workload), keys.target(line.target)] += 1
+        elif isinstance(line, RaceRecord):
+            races.append(line)
         elif isinstance(line, VendorRecord):
             vendors.append(line)
         elif isinstance(line, SessionEnd):
@@ -82,9 +85,9 @@ def savings(lines: Iterable[Line], calls_per_day: float) -> tuple[Saving, ...]:
     for record in records:
         if record.default and record.status is Status.OK and record.measurement is not None:
             place = (keys.workload(record.workload), keys.target(record.target), record.measurement.protocol)
-            defaults[place] = min(defaults.get(place, record.measurement.median_us), record.measurement.median_us)
+            defaults[place] = min(defaults.get(place, record.measurement.ranked_us), record.measurement.ranked_us)
     times = vendor_times(vendors)
-    best = best_of(records)
+    best = best_of([*records, *races])
     chosen: dict[tuple[str, str], tuple[str, str, str]] = {}
     for workload, target, protocol in sorted(best, key=lambda key: (key[0], key[1], protocol_rank(key[2]))):
         chosen.setdefault((workload, target), (workload, target, protocol))
@@ -98,7 +101,7 @@ def savings(lines: Iterable[Line], calls_per_day: float) -> tuple[Saving, ...]:
                 workload=key[0],
                 target=record.target.name,
                 tuning_s=spent.get(key[:2]),
-                best_us=record.measurement.median_us,
+                best_us=record.measurement.ranked_us,
                 default_us=defaults.get(key),
                 vendor_us=None if vendor is None else vendor.median_us,
                 calls_per_day=calls_per_day,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tilewright.record import Check, Measurement, Status
+from tilewright.record import Anchor, Check, DeviceState, Measurement, Status
 from tilewright.template import Source
 from tilewright.workload import Workload
 
@@ -20,12 +20,14 @@ class Job:
         folder: the operator's folder, with `spec.py` and `reference.py`.
         workload: shape and dtypes.
         seed: of the random inputs; each check draws fresh ones from it.
+        default: the author's default schedule, which is trusted where the operator declares no reference.
     """
 
     operator: str
     folder: Path
     workload: Workload
     seed: int = 0
+    default: Source | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +37,59 @@ class MeasureJob(Job):
     Attributes:
         source: the rendered module.
         cut_above_us: best time so far: a candidate more than three times slower after its first runs is cut short.
+        neighbours: workloads of ragged extents for which the same source is rendered, the most telling first: it is checked at
+            the first of them that its own binary serves.
     """
 
     source: Source
     cut_above_us: float | None = None
+    neighbours: tuple[Workload, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceJob(Job):
+    """Schedules to race against each other and against the operator's vendors.
+
+    Attributes:
+        sources: rendered modules, each measured before.
+    """
+
+    sources: tuple[Source, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceEntrant:
+    """How one fared in a race.
+
+    Attributes:
+        status, message: of its check in the race; `ok` where it ran.
+        times_us: of one call, by round, in the same order for all that ran.
+    """
+
+    status: Status
+    message: str = ""
+    times_us: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceOutcome:
+    """Times of a race.
+
+    Attributes:
+        schedules: in the order of the job's sources.
+        vendors: by name.
+        rounds: turns of each.
+        anchor: the anchor of the workload's kind, over the race.
+        state: clocks, power and throttling at its end.
+        message: why nothing ran, where nothing did.
+    """
+
+    schedules: tuple[RaceEntrant, ...]
+    vendors: Mapping[str, RaceEntrant] = field(default_factory=dict)
+    rounds: int = 0
+    anchor: Anchor | None = None
+    state: DeviceState | None = None
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

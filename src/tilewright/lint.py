@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from operator import lt
 from typing import Final, Literal, TypeVar
 
+from tilewright.bestfile import protocol_rank
 from tilewright.errors import LogError
 from tilewright.identity import Keys
+from tilewright.lint_state import Reached, Trials
 from tilewright.log import LogContents
-from tilewright.record import Line, Measurement, Record, RecordedSpace, SessionEnd, SessionStart, Status, TrialStart, VendorRecord, config_key
+from tilewright.record import Line, Measurement, RaceRecord, Record, RecordedSpace, SessionEnd, SessionStart, Status, TrialStart, VendorRecord, config_key
 from tilewright.recorded_space import RecordedSearchSpace
 from tilewright.target import Target
 from tilewright.workload import Workload
@@ -18,10 +22,12 @@ Severity = Literal["fault", "note"]
 _K = TypeVar("_K")
 
 # Statuses of candidates that never ran, so that a time or a verdict beside one was not measured.
-_NEVER_RAN: Final = frozenset({Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.OUT_OF_RESOURCES, Status.LAUNCH_ERROR})
+NEVER_RAN: Final = frozenset({Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.OUT_OF_RESOURCES, Status.LAUNCH_ERROR})
 
 # Least possible time in µs of a workload on a target by its operator's flops and bytes; None where its costs are not known.
 FloorUs = Callable[[Workload, Target], float | None]
+# What is wrong with a record in a line that a look-up reaches.
+Inspect = Callable[[int, "Record"], "Iterator[Finding]"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,18 +47,23 @@ class Finding:
     message: str
 
 
-class _Lint:
-    def __init__(self, floor_us: FloorUs | None, templates: Mapping[str, frozenset[str]] | None) -> None:
+class Lint:
+    """Goes over a log's lines in order. `floor_us`, `templates` and `inspect` as for `lint`."""
+
+    def __init__(self, floor_us: FloorUs | None = None, templates: Mapping[str, frozenset[str]] | None = None, inspect: Inspect | None = None) -> None:
         self.keys = Keys()
         self._floor_us = floor_us
         self._floors: dict[tuple[str, str], float | None] = {}
         self._templates = templates
-        self._trials: dict[tuple[str, int], int] = {}
+        self._inspect = inspect
+        self._trials: dict[str, Trials] = {}
+        self._reached: dict[tuple[str, str, str], Reached] = {}
         self._vendors: dict[tuple[str, str, str], int] = {}
+        self._races: dict[tuple[str, str], int] = {}
         self._started: dict[str, int] = {}
         self._ended: dict[str, int] = {}
         self._counted: dict[str, int] = {}
-        self._stale: dict[tuple[str, str], list[int]] = {}
+        self._stale: dict[tuple[str, str], tuple[int, int]] = {}
 
     def line(self, number: int, line: Line) -> Iterator[Finding]:
         """Findings of one line, given those before it."""
@@ -61,37 +72,100 @@ class _Lint:
                 yield from self._record(number, line)
             case VendorRecord():
                 key = (line.session, line.name, self.keys.workload(line.workload))
-                yield from self._repeated(self._vendors, key, number, f"vendor {line.name!r} of {key[2]} stands twice in session {line.session!r}")
+                yield from self.vendor(number, key)
                 yield from self._measured(number, line.status, line.measurement, line.message, line.workload, line.target)
             case SessionStart():
-                yield from self._repeated(self._started, line.session, number, f"session {line.session!r} begins twice")
+                yield from self.begin(number, line.session)
             case SessionEnd():
-                yield from self._repeated(self._ended, line.session, number, f"session {line.session!r} ends twice")
-                counted = self._counted.get(line.session, 0)
-                if counted != line.trials:
-                    yield _fault(number, "lost-records", f"session {line.session!r} says it wrote {line.trials} records; before its end the log has {counted}")
-                yield from self._belongs(number, line.session)
+                yield from self.end(number, line.session, line.trials)
             case TrialStart():
-                yield from self._belongs(number, line.session)
+                yield from self.belongs(number, line.session)
+            case RaceRecord():
+                yield from self._race(number, line)
             case RecordedSpace():
                 pass
 
     def _record(self, number: int, record: Record) -> Iterator[Finding]:
-        self._counted[record.session] = self._counted.get(record.session, 0) + 1
-        key = (record.session, record.trial)
-        yield from self._repeated(self._trials, key, number, f"trial {record.trial} of session {record.session!r} stands twice")
-        yield from self._belongs(number, record.session)
+        yield from self._trial(number, record.session, record.trial)
+        yield from self.belongs(number, record.session)
         yield from self._measured(number, record.status, record.measurement, record.message, record.workload, record.target)
-        if record.status in _NEVER_RAN and record.check is not None:
+        if record.status in NEVER_RAN and record.check is not None:
             yield _fault(number, "status", f"status {record.status} with a correctness verdict, and such a candidate never ran")
         if record.trial < 0:
             yield _fault(number, "trial", f"trial {record.trial} is below 0")
         if record.build_s < 0:
             yield _fault(number, "time", f"build_s = {record.build_s} is below 0")
-        if self._templates is not None and record.template:
-            current = self._templates.get(record.workload.operator)
-            if current is not None and record.template not in current:
-                self._stale.setdefault((record.workload.operator, record.template), []).append(number)
+        self.template(number, record.workload.operator, record.template)
+        if record.status is Status.OK and record.measurement is not None:
+            key = (self.keys.workload(record.workload), self.keys.target(record.target), record.measurement.protocol)
+            us = record.measurement.ranked_us
+            self.reached(key, Reached(count=1, first=number, best_us=us, number=number, record=record))
+
+    def _trial(self, number: int, session: str, trial: int) -> Iterator[Finding]:
+        self._counted[session] = self._counted.get(session, 0) + 1
+        first = self._trials.setdefault(session, Trials()).add(trial, number)
+        if first is not None:
+            yield _fault(number, "duplicate", f"trial {trial} of session {session!r} stands twice, first in line {first}")
+
+    def run(self, session: str, trials: Sequence[int], numbers: Sequence[int], starts: Sequence[int] = ()) -> Iterator[Finding]:
+        """Trials of a session in the order of the log, with their lines and those of starts, in which nothing else is wrong."""
+        ascending = all(map(lt, trials, islice(trials, 1, None)))
+        seen = self._trials.setdefault(session, Trials())
+        if session in self._started and session not in self._ended and ascending and (not trials or seen.add_run(trials, numbers)):
+            self._counted[session] = self._counted.get(session, 0) + len(trials)
+            return
+        lines: list[tuple[int, int | None]] = [*zip(numbers, trials, strict=True), *((number, None) for number in starts)]
+        for number, trial in sorted(lines, key=lambda line: line[0]):
+            if trial is not None:
+                yield from self._trial(number, session, trial)
+            yield from self.belongs(number, session)
+
+    def vendor(self, number: int, key: tuple[str, str, str]) -> Iterator[Finding]:
+        """A vendor's record of a session, name and workload."""
+        yield from self._repeated(self._vendors, key, number, f"vendor {key[1]!r} of {key[2]} stands twice in session {key[0]!r}")
+
+    def begin(self, number: int, session: str) -> Iterator[Finding]:
+        """A session's first line."""
+        yield from self._repeated(self._started, session, number, f"session {session!r} begins twice")
+
+    def end(self, number: int, session: str, trials: int) -> Iterator[Finding]:
+        """A session's last line, with the records that it says it wrote."""
+        yield from self._repeated(self._ended, session, number, f"session {session!r} ends twice")
+        counted = self._counted.get(session, 0)
+        if counted != trials:
+            yield _fault(number, "lost-records", f"session {session!r} says it wrote {trials} records; before its end the log has {counted}")
+        yield from self.belongs(number, session)
+
+    def template(self, number: int, operator: str, template: str, count: int = 1) -> None:
+        """So many records come from a template, the first in this line."""
+        current = self._templates.get(operator) if self._templates is not None and template else None
+        if current is not None and template not in current:
+            known = self._stale.get((operator, template), (0, number))
+            self._stale[operator, template] = (known[0] + count, known[1])
+
+    def reached(self, key: tuple[str, str, str], found: Reached) -> None:
+        """Records of a workload key, target key and protocol."""
+        known = self._reached.get(key)
+        if known is None:
+            self._reached[key] = found
+            return
+        known.count += found.count
+        if found.best_us < known.best_us:
+            known.best_us, known.number, known.record = found.best_us, found.number, found.record
+
+    def _race(self, number: int, race: RaceRecord) -> Iterator[Finding]:
+        yield from self.belongs(number, race.session)
+        key = (race.session, self.keys.workload(race.workload))
+        yield from self._repeated(self._races, key, number, f"a race of {key[1]} stands twice in session {race.session!r}")
+        if race.winner is not None and not 0 <= race.winner < len(race.racers):
+            yield _fault(number, "race", f"winner {race.winner} is none of the {len(race.racers)} racers")
+        elif race.winner is not None and (race.racers[race.winner].vendor or race.racers[race.winner].status is not Status.OK):
+            yield _fault(number, "race", f"winner {race.winner} is no schedule that ran")
+        for place, racer in enumerate(race.racers):
+            if (racer.median_us is not None) != (racer.status is Status.OK) or (racer.median_us is not None and racer.median_us <= 0):
+                yield _fault(number, "race", f"racer {place} of status {racer.status} with a time of {racer.median_us} µs")
+            if racer.status is not Status.OK and not racer.message:
+                yield _fault(number, "message", f"racer {place} of status {racer.status} without a message")
 
     def _measured(self, number: int, status: Status, measurement: Measurement | None, message: str, workload: Workload, target: Target) -> Iterator[Finding]:
         if status is not Status.OK and not message:
@@ -100,7 +174,7 @@ class _Lint:
             if status is Status.OK:
                 yield _fault(number, "status", "status ok without a measurement")
             return
-        if status in _NEVER_RAN:
+        if status in NEVER_RAN:
             yield _fault(number, "status", f"status {status} with a time, and such a candidate never ran")
         if not 0 < measurement.min_us <= measurement.median_us <= measurement.max_us:
             yield _fault(
@@ -127,7 +201,8 @@ class _Lint:
             self._floors[key] = self._floor_us(workload, target)
         return self._floors[key]
 
-    def _belongs(self, number: int, session: str) -> Iterator[Finding]:
+    def belongs(self, number: int, session: str) -> Iterator[Finding]:
+        """A line of a session stands here."""
         if session not in self._started:
             yield _fault(number, "session", f"session {session!r} has no line of kind `session` before this one")
             self._started[session] = number  # said once
@@ -146,29 +221,53 @@ class _Lint:
         for session, number in self._started.items():
             if session not in self._ended:
                 yield Finding(number=number, rule="interrupted", severity="note", message=f"session {session!r} did not end in order; --resume goes on from it")
-        for (operator, template), numbers in self._stale.items():
+        for (operator, template), (count, first) in self._stale.items():
             yield Finding(
-                number=numbers[0],
+                number=first,
                 rule="stale",
                 severity="note",
-                message=f"{len(numbers)} record(s) of {operator} from template {template[:12]}, which is none of today's: they answer no look-up",
+                message=f"{count} record(s) of {operator} from template {template[:12]}, which is none of today's: they answer no look-up",
             )
+        yield from self._unreached()
+
+    def _unreached(self) -> Iterator[Finding]:
+        """Records that no look-up reaches, and what is wrong with those that one does."""
+        protocols: dict[tuple[str, str], list[str]] = {}
+        for workload, target, protocol in self._reached:
+            protocols.setdefault((workload, target), []).append(protocol)
+        for (workload, target), names in protocols.items():
+            trusted, *others = sorted(names, key=protocol_rank)
+            for protocol in others:
+                found = self._reached[workload, target, protocol]
+                message = f"{found.count} record(s) of {workload} on {found.record.target.name} by {protocol} are shadowed by those by {trusted}"
+                yield Finding(number=found.first, rule="shadowed", severity="note", message=message)
+            if self._inspect is not None:
+                best = self._reached[workload, target, trusted]
+                yield from self._inspect(best.number, best.record)
+
+
+def damaged(number: int, reason: str) -> Finding:
+    """A line that cannot be read."""
+    return _fault(number, "damage", reason)
 
 
 def _fault(number: int, rule: str, message: str) -> Finding:
     return Finding(number=number, rule=rule, severity="fault", message=message)
 
 
-def lint(contents: LogContents, *, floor_us: FloorUs | None = None, templates: Mapping[str, frozenset[str]] | None = None) -> tuple[Finding, ...]:
+def lint(
+    contents: LogContents, *, floor_us: FloorUs | None = None, templates: Mapping[str, frozenset[str]] | None = None, inspect: Inspect | None = None
+) -> tuple[Finding, ...]:
     """All findings of a log, by line.
 
     Args:
         contents: the log, as read.
         floor_us: least possible time of a workload on a target, where its operator is known.
         templates: hashes of today's templates by operator; records from others are told as stale. Operators not in it are skipped.
+        inspect: asked of the best record of each workload and target, which a look-up reaches, what is wrong with it.
     """
-    checks = _Lint(floor_us, templates)
-    findings = [_fault(damage.number, "damage", damage.reason) for damage in contents.damage]
+    checks = Lint(floor_us, templates, inspect)
+    findings = [damaged(damage.number, damage.reason) for damage in contents.damage]
     for number, line in zip(contents.numbers, contents.lines, strict=True):
         findings.extend(checks.line(number, line))
     findings.extend(checks.rest())

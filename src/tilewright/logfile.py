@@ -130,6 +130,22 @@ def raw_lines(path: Path) -> Iterator[bytes | Broken]:
         raise _host_error(path, "read", error) from error
 
 
+def stable_size(path: Path) -> int:
+    """Bytes of a regular file that no writer is working on.
+
+    Raises:
+        LogError: there is no such file.
+        HostError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return _stable_size(file) or 0
+    except FileNotFoundError:
+        raise LogError(f"no log {path}; {_siblings(path)}") from None
+    except OSError as error:
+        raise _host_error(path, "read", error) from error
+
+
 def _stable_size(file: BinaryIO) -> int | None:
     """Bytes that no writer is working on, None where the file is not a regular one."""
     about = os.fstat(file.fileno())

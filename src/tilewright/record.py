@@ -63,12 +63,47 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The correctness verdict: the largest errors over the outputs, and what was allowed."""
+    """The correctness verdict: the largest errors over the outputs, what was allowed, and the ragged neighbour checked too."""
 
     rel_norm: float
     max_error: float
     rel_norm_allowed: float
     max_error_allowed: float
+    ragged: str = ""
+
+
+class Anchor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A fixed kernel that was timed around a candidate, on the same device at the same moment.
+
+    Attributes:
+        kind: `compute` (a matrix product) or `memory` (a copy), whichever bounds the workload.
+        median_us: what it took.
+        nominal_us: what it stands for: the time that the target's data sheet lets expect. Always the same for a target, so that
+            times anchored in two sessions compare.
+        samples: how many.
+    """
+
+    kind: str
+    median_us: float
+    nominal_us: float
+    samples: int = 1
+
+
+class DeviceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What NVML said while a candidate ran; fields that it refuses are left out.
+
+    Attributes:
+        sm_mhz, memory_mhz: clocks.
+        power_w: drawn.
+        temperature_c: of the chip.
+        throttle: why clocks are held down, such as `sw_power_cap`; empty where they are not.
+    """
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    throttle: list[str] = msgspec.field(default_factory=list)
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -81,6 +116,8 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         cv: coefficient of variation of the samples.
         samples: how many.
         times_us: the samples, where kept.
+        anchor: the kernel that tells how fast the device was at that moment; None where none was timed.
+        state: clocks, power and throttling meanwhile, where they could be read.
     """
 
     protocol: str
@@ -90,6 +127,13 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     cv: float = 0.0
     samples: int = 1
     times_us: list[float] = msgspec.field(default_factory=list)
+    anchor: Anchor | None = None
+    state: DeviceState | None = None
+
+    @property
+    def ranked_us(self) -> float:
+        """What it is ranked by: the median at the anchor's nominal speed; as measured where there is no anchor."""
+        return self.median_us if self.anchor is None else round(self.median_us * self.anchor.nominal_us / self.anchor.median_us, 3)
 
 
 class SessionStart(_Line, frozen=True, kw_only=True, tag="session"):
@@ -164,6 +208,60 @@ class VendorRecord(_Line, frozen=True, kw_only=True, tag="vendor"):
     measurement: Measurement | None = None
 
 
+class Racer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One runner of a race.
+
+    Attributes:
+        vendor: its name; empty for a schedule.
+        config, source: the schedule, as in its record; empty for a vendor.
+        default: whether it is the author's default schedule.
+        status, message: how its check in the race ended; `ok` where it ran.
+        median_us: of one call, over the rounds; None where it did not run.
+        ratio, low, high: its time over the winner's, paired by round: the median, and its 95% interval. None where it did not run
+            or nothing won.
+        tied: whether it was within the noise of the fastest, so that its needs decided.
+    """
+
+    vendor: str = ""
+    config: dict[str, Value] = msgspec.field(default_factory=dict)
+    source: str = ""
+    default: bool = False
+    status: Status = Status.OK
+    message: str = ""
+    median_us: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    tied: bool = False
+
+
+class RaceRecord(_Line, frozen=True, kw_only=True, tag="race"):
+    """The finalists of a workload's search, raced in turns beside the default and the vendors. Its winner is what ships.
+
+    Attributes:
+        protocol: of the times.
+        racers: schedules in the order in which they were ranked before, then vendors.
+        winner: place of the winner among the racers; None where no schedule ran.
+        reason: why that one.
+        rounds: turns of each.
+        anchor: of the workload's kind, over the whole race.
+        state: clocks, power and throttling at its end.
+        wall_s: what it took.
+    """
+
+    workload: Workload
+    target: Target
+    protocol: str
+    racers: list[Racer]
+    winner: int | None = None
+    reason: str = ""
+    rounds: int = 0
+    toolchain: Toolchain = msgspec.field(default_factory=Toolchain)
+    anchor: Anchor | None = None
+    state: DeviceState | None = None
+    wall_s: float = 0.0
+
+
 class SessionEnd(_Line, frozen=True, kw_only=True, tag="end"):
     """A tuning session ended in order.
 
@@ -200,4 +298,4 @@ class RecordedSpace(_Line, frozen=True, kw_only=True, tag="space"):
     note: str = ""
 
 
-Line = SessionStart | TrialStart | Record | VendorRecord | SessionEnd | RecordedSpace
+Line = SessionStart | TrialStart | Record | VendorRecord | RaceRecord | SessionEnd | RecordedSpace

@@ -13,7 +13,7 @@ from tilewright.best import rank
 from tilewright.builder import BuildOutcome, BuildRequest
 from tilewright.canonical import canonical_json
 from tilewright.errors import LogError, SpaceError, UsageError, nearest
-from tilewright.job import Job, MeasureJob, MeasureOutcome
+from tilewright.job import Job, MeasureJob, MeasureOutcome, RaceJob
 from tilewright.log import TuningLog
 from tilewright.record import Config, Line, Record, RecordedSpace, Status, VendorRecord, config_key
 from tilewright.recorded_space import RecordedSearchSpace
@@ -284,6 +284,14 @@ class RecordedRunner(_Closing):
         """
         record = self._recording.of_source(job.source)
         return MeasureOutcome(status=record.status, message=record.message, measurement=record.measurement, check=record.check)
+
+    @property
+    def race_s(self) -> float:
+        """None to set aside."""
+        return 0.0
+
+    def race(self, job: RaceJob) -> None:
+        """No race: the recorded times decide."""
 
     def vendors(self, job: Job) -> list[tuple[str, MeasureOutcome]]:
         """The vendors' recorded outcomes for the job's workload, by name."""

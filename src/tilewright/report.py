@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tilewright.observer import Progress
-from tilewright.record import Record, SessionStart, Status, Value
-from tilewright.result import TuneResult, WorkloadResult, time_us
+from tilewright.record import Racer, Record, SessionStart, Status, Value
+from tilewright.result import TuneResult, WorkloadResult, ranked_ratio, time_us
 from tilewright.roofline import Roofline
 from tilewright.workload import Workload
 
@@ -32,6 +32,13 @@ def format_us(us: float | None) -> str:
 def format_gain(ratio: float | None) -> str:
     """A ratio of times, `-` for none."""
     return "-" if ratio is None else f"{ratio:.2f}x"
+
+
+def format_paired(gain: float | None, racer: Racer | None) -> str:
+    """A ratio of times, with its 95% interval where it was raced for."""
+    if racer is None or racer.low is None or racer.high is None:
+        return format_gain(gain)
+    return f"{format_gain(gain)} ({racer.low:.3f}-{racer.high:.3f})"
 
 
 def format_config(config: Mapping[str, Value]) -> str:
@@ -63,11 +70,10 @@ def status_line(progress: Progress, elapsed_s: float) -> str:
     else:
         figure = rate(progress.roofline, best_us) if not _interpreted(progress.best) else ""
         parts.append(f"best {format_us(best_us)} µs{_label(progress.best)}" + (f" ({figure})" if figure else ""))
-        if default_us := time_us(progress.default):
-            parts.append(f"{default_us / best_us:.2f}x default")
-        vendor_us = min((us for vendor in progress.vendors if (us := time_us(vendor)) is not None), default=None)
-        if vendor_us is not None:
-            parts.append(f"{vendor_us / best_us:.2f}x vendor")
+        if gain := ranked_ratio(progress.default, progress.best):
+            parts.append(f"{gain:.2f}x default")
+        if gains := [gain for vendor in progress.vendors if (gain := ranked_ratio(vendor, progress.best))]:
+            parts.append(f"{min(gains):.2f}x vendor")
     if failures := _failures(progress.statuses):
         parts.append(failures)
     if budget.time_s is not None:
@@ -178,11 +184,11 @@ def end_table(result: TuneResult) -> Table:
         interpreted = _interpreted(answer.best)
         table.add_row(
             format_workload(answer.workload),
-            format_us(time_us(answer.default)),
+            format_us(answer.default_us),
             format_us(answer.best_us),
             format_us(answer.vendor_us),
-            format_gain(answer.gain_over_default),
-            format_gain(answer.gain_over_vendor),
+            format_paired(answer.gain_over_default, answer.raced_default),
+            format_paired(answer.gain_over_vendor, answer.raced_vendor),
             "" if interpreted else rate(answer.roofline, answer.best_us),
             answer.tier,
             format_config(answer.best.config) if answer.best is not None else "none is correct",
@@ -198,6 +204,8 @@ def end_notes(result: TuneResult) -> Iterable[str]:
             yield f"{name}: {failures} of {sum(answer.statuses.values())} trials"
         for reason, count in sorted(answer.rejected.items()):
             yield f"{name}: {count} points refused: {reason}"
+        if answer.race is not None:
+            yield f"{name}: won a race of {len(answer.race.racers)} in {answer.race.rounds} rounds: {answer.race.reason}"
         for edge in answer.edges:
             yield f"{name}: {edge.knob}={_value(edge.value)} is the {edge.end} of its candidates; the template may be too narrow there"
         if answer.best is None and answer.statuses:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from tilewright.errors import ExitCode
-from tilewright.record import Config, Record, Status, Value, VendorRecord
+from tilewright.record import Config, Racer, RaceRecord, Record, Status, Value, VendorRecord
 from tilewright.roofline import Roofline
 from tilewright.space import Knob, SearchSpace
 from tilewright.workload import Workload
@@ -59,6 +59,7 @@ class WorkloadResult:
         edges: where the winner sits at the end of a knob's candidates.
         reason: why the search ended.
         roofline: floor and rates of this workload on this target, where the operator's costs are known.
+        race: the race that the best won; its times and paired ratios come before those of single measurements.
     """
 
     workload: Workload
@@ -71,27 +72,49 @@ class WorkloadResult:
     edges: tuple[Edge, ...] = ()
     reason: str = ""
     roofline: Roofline | None = None
+    race: RaceRecord | None = None
 
     @property
     def best_us(self) -> float | None:
         """Median time of the winner in µs."""
+        if self.race is not None and self.race.winner is not None:
+            return self.race.racers[self.race.winner].median_us
         return time_us(self.best)
+
+    @property
+    def raced_default(self) -> Racer | None:
+        """The default schedule in the race, where it ran."""
+        return next((racer for racer in self.race.racers if racer.default and racer.ratio), None) if self.race is not None else None
+
+    @property
+    def raced_vendor(self) -> Racer | None:
+        """The fastest vendor in the race, where one ran."""
+        ran = [racer for racer in self.race.racers if racer.vendor and racer.ratio] if self.race is not None else []
+        return min(ran, key=lambda racer: racer.ratio or 0.0, default=None)
+
+    @property
+    def default_us(self) -> float | None:
+        """Median time of the default schedule in µs."""
+        return time_us(self.default) if self.raced_default is None else self.raced_default.median_us
 
     @property
     def vendor_us(self) -> float | None:
         """Median time in µs of the fastest vendor kernel."""
-        times = [us for vendor in self.vendors if (us := time_us(vendor)) is not None]
-        return min(times, default=None)
+        if self.raced_vendor is not None:
+            return self.raced_vendor.median_us
+        return min((us for vendor in self.vendors if (us := time_us(vendor)) is not None), default=None)
 
     @property
     def gain_over_default(self) -> float | None:
-        """Default's time over the winner's."""
-        return _ratio(time_us(self.default), self.best_us)
+        """Default's time over the winner's: paired where they raced."""
+        return ranked_ratio(self.default, self.best) if self.raced_default is None else self.raced_default.ratio
 
     @property
     def gain_over_vendor(self) -> float | None:
-        """The fastest vendor's time over the winner's."""
-        return _ratio(self.vendor_us, self.best_us)
+        """The fastest vendor's time over the winner's: paired where they raced."""
+        if self.raced_vendor is not None:
+            return self.raced_vendor.ratio
+        return min((ratio for vendor in self.vendors if (ratio := ranked_ratio(vendor, self.best)) is not None), default=None)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values: records whole, and the figures drawn from them."""
@@ -102,10 +125,11 @@ class WorkloadResult:
             "default": msgspec.to_builtins(self.default),
             "vendors": msgspec.to_builtins(list(self.vendors)),
             "best_us": self.best_us,
-            "default_us": time_us(self.default),
+            "default_us": self.default_us,
             "vendor_us": self.vendor_us,
             "gain_over_default": self.gain_over_default,
             "gain_over_vendor": self.gain_over_vendor,
+            "race": msgspec.to_builtins(self.race),
             "statuses": {str(status): count for status, count in self.statuses.items()},
             "rejected": dict(self.rejected),
             "edges": [{"knob": edge.knob, "value": edge.value, "end": edge.end} for edge in self.edges],
@@ -121,12 +145,17 @@ def time_us(record: Record | VendorRecord | None) -> float | None:
 
 
 def learned_us(record: Record) -> float | None:
-    """What a searcher is told of a record: its time, also of one that was cut short as hopeless; None for a failure."""
-    return record.measurement.median_us if record.status in (Status.OK, Status.CUT) and record.measurement is not None else None
+    """What a searcher is told of a record: its time, at the anchor's nominal speed, also of one that was cut short as hopeless; None for
+    a failure.
+    """
+    return record.measurement.ranked_us if record.status in (Status.OK, Status.CUT) and record.measurement is not None else None
 
 
-def _ratio(other: float | None, best: float | None) -> float | None:
-    return None if other is None or best is None else other / best
+def ranked_ratio(other: Record | VendorRecord | None, best: Record | None) -> float | None:
+    """The time of one over that of the best, both at their anchors' nominal speed; None where one has none."""
+    if other is None or best is None or time_us(other) is None or time_us(best) is None or other.measurement is None or best.measurement is None:
+        return None
+    return other.measurement.ranked_us / best.measurement.ranked_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import comb
 from typing import Final
 
-from tilewright.record import Measurement
+from tilewright.record import Anchor, DeviceState, Measurement
 
 # Timing protocols: times compare only within one. What each does is told in `tilewright.children.timing`.
 GRAPH_PROTOCOL: Final = "graph/1"
@@ -39,13 +39,18 @@ def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple
     return ordered[index], ordered[count - 1 - index]
 
 
+def median(samples: Sequence[float]) -> float:
+    """The median, of one sample or more."""
+    return statistics.median(samples)
+
+
 def relative_interval(samples: Sequence[float], confidence: float = 0.95) -> float:
     """Width of the median's confidence interval as a share of the median."""
     low, high = median_interval(samples, confidence)
     return (high - low) / statistics.median(samples)
 
 
-def measurement(protocol: str, samples_us: Sequence[float]) -> Measurement:
+def measurement(protocol: str, samples_us: Sequence[float], *, anchor: Anchor | None = None, state: DeviceState | None = None) -> Measurement:
     """What a record holds of samples in µs; all of them are kept, at nanosecond resolution."""
     mean = statistics.fmean(samples_us)
     return Measurement(
@@ -56,4 +61,6 @@ def measurement(protocol: str, samples_us: Sequence[float]) -> Measurement:
         cv=round(statistics.pstdev(samples_us) / mean, 5) if mean else 0.0,
         samples=len(samples_us),
         times_us=[round(sample, 3) for sample in samples_us],
+        anchor=anchor,
+        state=state,
     )

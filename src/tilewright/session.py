@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
+
+import msgspec
 
 from tilewright import __version__
 from tilewright.allocation import choose
@@ -16,18 +19,25 @@ from tilewright.device import Device
 from tilewright.interrupt import Interrupts
 from tilewright.log import TuningLog
 from tilewright.observer import Budget, Observer
+from tilewright.pipeline import Candidate
 from tilewright.record import Record, SessionEnd, SessionStart, Status, TrialStart, VendorRecord
 from tilewright.result import TuneResult, WorkloadResult
 from tilewright.state import LogState
 from tilewright.transfer import distance
-from tilewright.trials import Candidate, Search
+from tilewright.trials import Search
 from tilewright.workload import Workload
 
 # Reasons that end a search in order, so that its answer may be given again without a new one.
 FINISHED: Final = frozenset({"budget", "exhausted", "early_stop"})
 
+# guess: more of a short budget for races than this, and there is little to race.
+MOST_RACING: Final = 0.25
+
 # A candidate that was on the device when a session died is tried once more, then called a crash.
 MAX_ATTEMPTS: Final = 2
+
+# Seconds between looks at the clock and for signals while nothing is built. guess: a second Ctrl-C feels immediate.
+POLL_S: Final = 0.2
 
 # Workloads that hear of another's new best. guess: with more, 20 workloads would spend most trials on each other's news.
 NEIGHBOURS: Final = 3
@@ -106,7 +116,7 @@ class Session:
         records = [
             record
             for record in self.state.records(workload, self.device.target)
-            if record.template in self.device.template_hashes and (record.measurement is None or record.measurement.protocol == self.device.runner.protocol)
+            if record.template in self.device.template_hashes and _counts(record, self.device.runner.protocol)
         ]
         return Search(
             device=self.device,
@@ -118,6 +128,7 @@ class Session:
             seed=self.seed,
             records=[] if self.force else records,
             vendors=self.state.vendors(workload, self.device.target),
+            races=() if self.force else self.state.races(workload, self.device.target),
         )
 
     def _answers(self, search: Search) -> bool:
@@ -160,6 +171,7 @@ class Session:
         try:
             with Interrupts() as interrupts:
                 reason = self._loop(searches, interrupts)
+                self._race(searches)
         except KeyboardInterrupt:
             reason = "interrupted"
         except Exception as error:
@@ -187,32 +199,55 @@ class Session:
         )
 
     def _loop(self, searches: list[Search], interrupts: Interrupts) -> str:
-        """Ask, build, measure, tell; results are told in the order in which they were asked for."""
-        queue: deque[tuple[Search, Candidate]] = deque()
+        """Keep the builder fed, and measure what is built, until the budget is spent or nobody has a candidate left."""
         for search in searches:
             self._begin(search)
             if interrupts.requested:
                 return "interrupted"
-        while True:
-            while len(queue) < self.device.lookahead and not self._is_spent(searches) and (asking := _next(searches)):
-                if asked := asking.ask():
-                    queue.append((asking, asked))
-            if not queue:
+        while not interrupts.requested and not self._time_is_up():
+            self._feed(searches)
+            chosen = choose([(search, search.standing) for search in searches if search.pipeline.ready])
+            if chosen is not None:
+                if candidate := chosen.take():
+                    self._record(chosen, self._try(chosen, candidate))
+                    self._pass_on(chosen, searches)
+            elif pending := [build for search in searches for build in search.pipeline.pending()]:
+                wait(pending, timeout=POLL_S, return_when=FIRST_COMPLETED)
+            elif self._is_spent(searches) or all(search.ended for search in searches):
                 break
-            search, candidate = queue.popleft()
-            if self._time_is_up() and candidate.cancel():
-                search.forget(candidate)
-                continue
-            self._record(search, self._try(search, candidate))
-            self._pass_on(search, searches)
-            if interrupts.requested:
-                return "interrupted"
+        self._leave(searches)
+        if interrupts.requested:
+            return "interrupted"
         for search in searches:
             search.ended = search.ended or "budget"
         if self.default_only:
             return "default"
         reasons = {search.ended for search in searches}
         return reasons.pop() if len(reasons) == 1 else "budget"
+
+    def _feed(self, searches: Sequence[Search]) -> None:
+        """Hand candidates to the builder, as many as the device looks ahead, of the searches that promise most."""
+        hungry = [search for search in searches if not search.ended]
+        in_flight = sum(search.pipeline.in_flight for search in searches)
+        while hungry and in_flight < self.device.lookahead and not self._is_spent(searches):
+            chosen = choose([(search, search.standing) for search in hungry]) or hungry[0]
+            if chosen.feed():
+                in_flight = sum(search.pipeline.in_flight for search in searches)
+            else:
+                hungry.remove(chosen)
+
+    def _leave(self, searches: Sequence[Search]) -> None:
+        """Write down what was built, or was about to be, and is not measured any more: a trial ends in one record."""
+        rest: list[Record] = []
+        for search in searches:
+            for candidate in search.leave():
+                built = candidate.is_built and candidate.built()
+                failed = built and built.status is not Status.OK
+                message = built.message if built and failed else f"the search ended before it was {'measured' if built else 'built'}"
+                record = search.record(candidate, built.status if built and failed else Status.CUT, message)
+                rest.append(search.numbered(record, session=self.id, trial=self.trial))
+                self.trial += 1
+        self.log.extend(rest)
 
     def _is_spent(self, searches: Sequence[Search]) -> bool:
         """Whether nothing more may be asked: the time is up, or the trials are, those of a resumed session included."""
@@ -225,19 +260,41 @@ class Session:
         if news is not None and not self.default_only:
             others = [other for other in searches if other is not search and not other.ended]
             for other in sorted(others, key=lambda other: distance(search.workload, other.workload))[:NEIGHBOURS]:
-                other.hint(news)
+                other.pipeline.hint(news)
 
     def _time_is_up(self) -> bool:
-        return self.budget.time_s is not None and self.elapsed_s >= self.budget.time_s
+        return self.budget.time_s is not None and self.elapsed_s >= self.budget.time_s - self._reserve_s
+
+    @property
+    def _reserve_s(self) -> float:
+        """What is left of the time for the races at the end."""
+        if self.budget.time_s is None or self.default_only:
+            return 0.0
+        return min(len(self.workloads) * self.device.runner.race_s, MOST_RACING * self.budget.time_s)
+
+    def _race(self, searches: Sequence[Search]) -> None:
+        """Let each workload's finalists race, beside its default and its vendors; also once Ctrl-C was pressed."""
+        if self.default_only or not self.device.runner.race_s:
+            return
+        for search in searches:
+            chosen = search.finalists()
+            if not chosen:
+                continue
+            began = time.monotonic()
+            outcome = search.race(chosen)
+            if outcome is not None:
+                race = search.raced(chosen, outcome, time.monotonic() - began)
+                self.log.append(msgspec.structs.replace(race, session=self.id))
+                self.observer.progress(search.progress, None, self.elapsed_s)
 
     def _begin(self, search: Search) -> None:
         """Settle what an earlier session left open, and measure the vendors' kernels."""
         if not self.force:
             for config, attempts in self.state.unfinished(search.workload, self.device.target):
                 if attempts < MAX_ATTEMPTS:
-                    search.retry(config)
+                    search.pipeline.retry(config)
                 else:
-                    candidate = search.candidate(config, build=False)
+                    candidate = search.pipeline.candidate(config, build=False)
                     message = f"the session died {attempts} times while this candidate was being measured"
                     self._record(search, search.record(candidate, Status.CRASH, message))
         # Under the interpreter a vendor's kernel runs natively: its time would be of another kind.
@@ -266,7 +323,7 @@ class Session:
             return twin
         # Not synced: it must outlive this process, not the machine.
         self.log.append(TrialStart(session=self.id, workload=search.workload, config=candidate.config), sync=False)
-        outcome = self.device.runner.measure(search.measure_job(candidate))
+        outcome = search.measure(candidate)
         return search.record(candidate, outcome.status, outcome.message, outcome.measurement, outcome.check)
 
     def _record(self, search: Search, record: Record) -> None:
@@ -277,9 +334,9 @@ class Session:
         self.observer.progress(search.progress, numbered, self.elapsed_s)
 
 
-def _next(searches: Sequence[Search]) -> Search | None:
-    """The search whose next trial promises most."""
-    return choose([(search, search.standing) for search in searches if not search.ended])
+def _counts(record: Record, protocol: str) -> bool:
+    """Whether a record is a trial's, by this protocol. What a session left unmeasured when it ended is not."""
+    return record.status is not Status.CUT if record.measurement is None else record.measurement.protocol == protocol
 
 
 def _now() -> str:

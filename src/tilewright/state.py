@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from tilewright.identity import Keys
-from tilewright.record import Line, Record, RecordedSpace, SessionEnd, SessionStart, TrialStart, Value, VendorRecord, config_key
+from tilewright.record import Line, RaceRecord, Record, RecordedSpace, SessionEnd, SessionStart, TrialStart, Value, VendorRecord, config_key
 from tilewright.target import Target
 from tilewright.workload import Workload
 
@@ -42,6 +42,7 @@ class _Topic:
 
     records: list[Record] = field(default_factory=list)
     vendors: list[VendorRecord] = field(default_factory=list)
+    races: list[RaceRecord] = field(default_factory=list)
     open: dict[str, _Open] = field(default_factory=dict)
 
 
@@ -77,6 +78,8 @@ class LogState:
                 self._session(line.session).records += 1
             case VendorRecord():
                 self._topic(line.workload, line.target).vendors.append(line)
+            case RaceRecord():
+                self._topic(line.workload, line.target).races.append(line)
             case TrialStart():
                 start = self._session(line.session).start
                 # A start names no target; its session does. Without that line, nobody can tell where it ran.
@@ -106,6 +109,10 @@ class LogState:
     def vendors(self, workload: Workload, target: Target) -> tuple[VendorRecord, ...]:
         """Vendors' records of a workload on a target of the same identity, in the order of the log."""
         return tuple(self._find(workload, target).vendors)
+
+    def races(self, workload: Workload, target: Target) -> tuple[RaceRecord, ...]:
+        """Races of a workload on a target of the same identity, in the order of the log."""
+        return tuple(self._find(workload, target).races)
 
     def unfinished(self, workload: Workload, target: Target) -> tuple[tuple[dict[str, Value], int], ...]:
         """Candidates that started on the device and have no record since.

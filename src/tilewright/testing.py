@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 from tilewright.builder import BuildOutcome, BuildRequest
 from tilewright.record import Measurement, Resources, Status
-from tilewright.runner import Job, MeasureJob, MeasureOutcome
+from tilewright.runner import Job, MeasureJob, MeasureOutcome, RaceJob, RaceOutcome
 from tilewright.target import Target, Toolchain, named_target
 
 # --- Builder ---
@@ -67,6 +67,7 @@ class FakeRunner:
         vendors: times of the vendors' kernels in µs, by name.
         target: what it claims to measure on; `sm_90` with its published limits by default.
         toolchain: versions that it claims to have found.
+        race: how a race ends; no race by default.
 
     Attributes:
         jobs: what was measured, in order.
@@ -74,6 +75,7 @@ class FakeRunner:
     """
 
     protocol = "fake/1"
+    race_s = 0.0
 
     def __init__(
         self,
@@ -82,11 +84,13 @@ class FakeRunner:
         vendors: Mapping[str, float] | None = None,
         target: Target | None = None,
         toolchain: Toolchain | None = None,
+        race: Callable[[RaceJob], RaceOutcome | None] = lambda _: None,
     ) -> None:
         self._answer = answer
         self._vendors = dict(vendors or {})
         self.target = target or named_target("sm_90")
         self.toolchain = toolchain or Toolchain(triton="3.6.0", torch="2.11.0", driver="580.65.06")
+        self._race = race
         self.jobs: list[MeasureJob] = []
         self.closed = False
 
@@ -99,6 +103,10 @@ class FakeRunner:
     def vendors(self, job: Job) -> list[tuple[str, MeasureOutcome]]:
         """The vendors' times."""
         return [(name, timed(time_us, self.protocol)) for name, time_us in self._vendors.items()]
+
+    def race(self, job: RaceJob) -> RaceOutcome | None:
+        """What the function says of the race."""
+        return self._race(job)
 
     def close(self) -> None:
         """Note that it was called."""

@@ -1,47 +1,24 @@
-"""One workload's search: its space, its searcher, and the candidates on their way from asked to told."""
+"""One workload's search: what became of its candidates, and the answer that they add up to."""
 
 from __future__ import annotations
 
 import functools
-from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
 
 import msgspec
 
-from tilewright.allocation import LEAST_TRIALS, Standing
-from tilewright.best import rank
-from tilewright.builder import BuildOutcome, BuildRequest
+from tilewright.allocation import Standing
+from tilewright.best import best_of, rank
 from tilewright.device import Device
+from tilewright.finalists import decide, finalists
 from tilewright.observer import Budget, Progress
-from tilewright.record import Check, Config, Measurement, Record, Status, Value, VendorRecord, config_key
+from tilewright.pipeline import Candidate, Pipeline
+from tilewright.record import Check, Config, Measurement, RaceRecord, Record, Status, VendorRecord, config_key
 from tilewright.result import Tier, WorkloadResult, edges, learned_us, time_us
 from tilewright.roofline import roofline
-from tilewright.runner import Job, MeasureJob
-from tilewright.search import Proposer, make_proposer
+from tilewright.runner import Job, MeasureJob, MeasureOutcome, RaceJob, RaceOutcome
 from tilewright.template import Source
-from tilewright.transfer import translate
 from tilewright.workload import Workload
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A config that was asked for, rendered and handed to the builder."""
-
-    config: dict[str, Value]
-    source: Source
-    build: Future[BuildOutcome] | None
-
-    def built(self) -> BuildOutcome:
-        """Wait for the build."""
-        if self.build is None:
-            raise ValueError(f"candidate {config_key(self.config)} was not handed to the builder")
-        return self.build.result()
-
-    def cancel(self) -> bool:
-        """Take it back from the builder; False where the build has begun."""
-        return self.build is not None and self.build.cancel()
 
 
 class Search:
@@ -59,6 +36,7 @@ class Search:
         seed: int,
         records: Sequence[Record],
         vendors: Sequence[VendorRecord],
+        races: Sequence[RaceRecord] = (),
     ) -> None:
         """Start from what is known.
 
@@ -72,6 +50,7 @@ class Search:
             seed: of the searcher and the input data.
             records: of this workload on this device, still valid, in the order of the log. They count as trials.
             vendors: their kernels' records, where the log has them.
+            races: of this workload on this device.
         """
         self.device = device
         self.workload = workload
@@ -79,12 +58,11 @@ class Search:
         self.ended = ""
         self._seed = seed
         self.standing = Standing(weight=weight)
-        self._default_only = default_only
-        self._retries: deque[dict[str, Value]] = deque()
-        self._hints: deque[dict[str, Value]] = deque()
-        self._known: set[str] = set()
         self._news: Config | None = None
         self._by_source: dict[str, Record] = {}
+        self._records: list[Record] = []
+        self._races = list(races)
+        self._race: RaceRecord | None = None
         self._since_best = 0
         self.progress = Progress(
             workload=workload,
@@ -92,83 +70,67 @@ class Search:
             roofline=roofline(device.spec, workload, device.target) if device.spec is not None else None,
             vendors=tuple(vendors),
         )
-        self._default_config = self.space.default()
-        self._default = config_key(self._default_config)
-        self._searcher = searcher
-        self._history = [(record.config, learned_us(record)) for record in records]
+        self.pipeline = Pipeline(
+            device=device,
+            workload=workload,
+            space=self.space,
+            searcher=searcher,
+            seed=seed,
+            history=[(record.config, learned_us(record)) for record in records],
+            default_only=default_only,
+            known={config_key(record.config) for record in records},
+        )
+        self._default = config_key(self.pipeline.default)
         for record in records:
             self._count(record)
+        self._settle()
         self._news = None
-        self.progress.asked = self.standing.asked = self.progress.done
-
-    @functools.cached_property
-    def _proposer(self) -> Proposer:
-        # Made at the first ask: a workload that the log answers pays for no searcher.
-        return make_proposer(self._searcher, self.space, seed=self._seed, history=self._history)
+        self._sync()
 
     @property
     def rejected(self) -> Mapping[str, int]:
         """Points refused by each `require`, by its reason."""
-        return self._proposer.rejected if "_proposer" in vars(self) else {}
-
-    def retry(self, config: Config) -> None:
-        """Try a config before the searcher's own; the searcher hears of it when it is told."""
-        self._retries.append(dict(config))
-
-    def hint(self, config: Config) -> None:
-        """Try another workload's config soon, where this one's space has it."""
-        known = translate(config, self.space)
-        if known is not None and config_key(known) not in self._known:
-            self._hints.append(known)
+        return self.pipeline.rejected
 
     def news(self) -> Config | None:
         """The best config, once each time that it is new."""
         news, self._news = self._news, None
         return news
 
-    def ask(self) -> Candidate | None:
-        """The next candidate, on its way to the builder; None, and `ended` set, where there is none."""
+    def feed(self) -> bool:
+        """Hand one more candidate to the builder; False where there is none to hand, now or (`ended` is set) at all."""
         early_stop = self.progress.budget.early_stop
         if early_stop is not None and self._since_best >= early_stop:
             self.ended = "early_stop"
-            return None
-        config = self._next_config()
-        if config is None:
-            self.ended = "exhausted"
-            return None
-        self._known.add(config_key(config))
-        self.progress.asked += 1
-        self.standing.asked += 1
-        return self.candidate(config)
+        fed = not self.ended and self.pipeline.feed()
+        if self.pipeline.exhausted:
+            self.ended = self.ended or "exhausted"
+        self._sync()
+        return fed
 
-    def _next_config(self) -> dict[str, Value] | None:
-        if self._retries:
-            return self._retries.popleft()
-        if self._default_only:
-            return None if self._default in self._known else self._default_config
-        # Not before the author's own suggestions, of which the default is measured first of all.
-        while self._hints and self.progress.asked >= LEAST_TRIALS:
-            hint = self._hints.popleft()
-            if config_key(hint) not in self._known:
-                return hint
-        while (config := self._proposer.ask()) is not None and config_key(config) in self._known:
-            pass  # a hint was quicker, and its result is not told yet
-        return config
+    def take(self) -> Candidate | None:
+        """The next candidate to measure, or whose build has failed; None where the searcher wants none of the built ones."""
+        candidate = self.pipeline.take()
+        self._sync()
+        return candidate
 
-    def candidate(self, config: dict[str, Value], *, build: bool = True) -> Candidate:
-        """Render a config, and hand it to the builder."""
-        source = self.device.make_source(self.workload, config)
-        return Candidate(config=config, source=source, build=self.device.builder.submit(self._request(source)) if build else None)
+    def leave(self) -> list[Candidate]:
+        """Stop: take back what has not begun to build, and give what was built, or is being built, and not measured."""
+        rest = self.pipeline.leave()
+        self._sync()
+        return rest
 
-    def forget(self, candidate: Candidate) -> None:
-        """Drop a candidate that was never built."""
-        self.progress.asked -= 1
-        self.standing.asked -= 1
+    def _sync(self) -> None:
+        self.progress.asked = self.standing.asked = self.pipeline.asked
 
     @property
     def job(self) -> Job:
         """What the runner needs to measure the vendors' kernels."""
-        return Job(operator=self.device.operator, folder=self.device.folder, workload=self.workload, seed=self._seed)
+        return Job(operator=self.device.operator, folder=self.device.folder, workload=self.workload, seed=self._seed, default=self._default_source)
+
+    @functools.cached_property
+    def _default_source(self) -> Source:
+        return self.device.make_source(self.workload, self.pipeline.default)
 
     def measure_job(self, candidate: Candidate) -> MeasureJob:
         """What the runner needs to measure a candidate."""
@@ -178,9 +140,60 @@ class Search:
             folder=job.folder,
             workload=job.workload,
             seed=job.seed,
+            default=job.default,
             source=candidate.source,
             cut_above_us=time_us(self.progress.best),
+            neighbours=self.device.neighbours.of(self.workload, candidate.config, candidate.source) if self.device.neighbours is not None else (),
         )
+
+    def measure(self, candidate: Candidate) -> MeasureOutcome:
+        """Check and time a candidate."""
+        outcome = self.device.runner.measure(self.measure_job(candidate))
+        if self.device.neighbours is not None and outcome.check is not None:
+            self.device.neighbours.learn(self.workload, candidate.source, outcome.check.ragged)
+        return outcome
+
+    def finalists(self) -> list[Record]:
+        """The schedules to race at the end, the best ranked first; none where there is nothing to decide or to compare with."""
+        chosen = finalists(self._records, self.device.runner.protocol)
+        return chosen if len(chosen) > 1 or self.progress.vendors else []
+
+    def race(self, chosen: Sequence[Record]) -> RaceOutcome | None:
+        """Race them, beside the vendors."""
+        job = self.job
+        sources = tuple(self.device.make_source(self.workload, record.config) for record in chosen)
+        return self.device.runner.race(
+            RaceJob(operator=job.operator, folder=job.folder, workload=job.workload, seed=job.seed, default=job.default, sources=sources)
+        )
+
+    def raced(self, chosen: Sequence[Record], outcome: RaceOutcome, wall_s: float) -> RaceRecord:
+        """What the race decided; from here on, its winner is the best."""
+        decision = decide(chosen, outcome)
+        race = RaceRecord(
+            workload=self.workload,
+            target=self.device.target,
+            toolchain=self.device.toolchain,
+            protocol=self.device.runner.protocol,
+            racers=decision.racers,
+            winner=decision.winner,
+            reason=decision.reason,
+            rounds=outcome.rounds,
+            anchor=outcome.anchor,
+            state=outcome.state,
+            wall_s=round(wall_s, 3),
+        )
+        self._races.append(race)
+        self._settle()
+        return race
+
+    def _settle(self) -> None:
+        """Let the races decide which record is the best."""
+        if not self._races:
+            return
+        keys = {key: record for key, record in best_of([*self._records, *self._races]).items() if key[2] == self.device.runner.protocol}
+        self.progress.best = next(iter(keys.values()), None)
+        won = [race for race in self._races if race.winner is not None and self.progress.best is not None]
+        self._race = next((race for race in reversed(won) if race.winner is not None and _is(race, race.winner, self.progress.best)), None)
 
     def twin(self, candidate: Candidate) -> Record | None:
         """The result of an earlier candidate of the same source, as this candidate's own: equal code is measured once."""
@@ -192,7 +205,7 @@ class Search:
 
     def record(self, candidate: Candidate, status: Status, message: str, measurement: Measurement | None = None, check: Check | None = None) -> Record:
         """How a candidate ended. The session numbers it when it is written."""
-        built = candidate.built() if candidate.build is not None else None
+        built = candidate.built() if candidate.is_built else None
         return Record(
             trial=0,
             workload=self.workload,
@@ -218,8 +231,8 @@ class Search:
     def tell(self, record: Record) -> None:
         """Count a record that was written, and let the searcher learn from it."""
         self._count(record)
-        self.progress.asked = self.standing.asked = max(self.progress.asked, self.progress.done)
-        self._proposer.tell(dict(record.config), learned_us(record))
+        self.pipeline.tell(record.config, learned_us(record))
+        self._sync()
 
     def _count(self, record: Record) -> None:
         progress = self.progress
@@ -227,19 +240,14 @@ class Search:
         progress.statuses[record.status] += 1
         self._since_best += 1
         self._by_source.setdefault(record.source, record)
+        self._records.append(record)
         if record.default:
             progress.default = record
         if record.status is Status.OK and (progress.best is None or rank(record) < rank(progress.best)):
             progress.best = record
             self._news = record.config
             self._since_best = 0
-        self._known.add(config_key(record.config))
         self.standing.told(time_us(progress.best))
-
-    def _request(self, source: Source) -> BuildRequest:
-        spec = self.device.spec
-        arguments = (*spec.inputs(self.workload).values(), *spec.outputs(self.workload).values()) if spec is not None else ()
-        return BuildRequest(source=source, arguments=arguments, target=self.device.compile_target)
 
     def result(self, tier: Tier, reason: str) -> WorkloadResult:
         """The answer as it stands."""
@@ -255,4 +263,10 @@ class Search:
             edges=edges(progress.best.config, self.space) if progress.best else (),
             reason=reason,
             roofline=progress.roofline,
+            race=self._race,
         )
+
+
+def _is(race: RaceRecord, place: int, record: Record | None) -> bool:
+    racer = race.racers[place]
+    return record is not None and (racer.config, racer.source) == (record.config, record.source)

@@ -48,7 +48,7 @@ def test_a_wrong_verdict_on_spoiled_references_is_taken_back(interpreter_runner,
                 "        if isinstance(thing, Operands):",
                 "            thing._uses_left = 5",
                 "            thing.spoil = lambda: None",
-                "            thing.expected['c'].zero_()",
+                "            thing.expectations['the reference']['c'].zero_()",
             )
         )
     )

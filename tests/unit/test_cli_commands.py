@@ -202,7 +202,7 @@ def test_dry_run_shows_the_plan_and_touches_nothing(run: Run, tmp_path: Path, mo
     plan = json.loads(out)
     assert code == ExitCode.OK
     assert [workload["workload"] for workload in plan["workloads"]] == ["axpy:n=4096,dtype=float32", "axpy:n=100,dtype=float32"]
-    assert plan["workloads"][0]["legal"] == 23 and plan["target"]["arch"] == "sm_90" and plan["trials"] == 64
+    assert plan["workloads"][0]["legal"] == 23 and plan["target"]["arch"] == "sm_90" and plan["trials"] == 2 * 64
     assert plan["workloads"][0]["candidates"][0] == {"tile": [32, 128], "num_warps": 1}
     assert "23 legal configs; first candidates" in run(*argv)[1]
     assert not (tmp_path / "tuning_logs").exists()

@@ -11,7 +11,23 @@ import pytest
 
 from tilewright import lint
 from tilewright.best import BestEntry, Pins
-from tilewright.record import Check, KnobInfo, Measurement, Record, RecordedSpace, Resources, SessionEnd, SessionStart, Status, TrialStart, VendorRecord
+from tilewright.record import (
+    Anchor,
+    Check,
+    DeviceState,
+    KnobInfo,
+    Measurement,
+    Racer,
+    RaceRecord,
+    Record,
+    RecordedSpace,
+    Resources,
+    SessionEnd,
+    SessionStart,
+    Status,
+    TrialStart,
+    VendorRecord,
+)
 from tilewright.target import Target, Toolchain
 from tilewright.workload import Workload
 
@@ -31,6 +47,10 @@ def section(start: str) -> str:
         (TrialStart, "`start`"),
         (Record, "`trial`"),
         (VendorRecord, "`vendor`"),
+        (RaceRecord, "`race`"),
+        (Racer, "racer"),
+        (Anchor, "anchor"),
+        (DeviceState, "state"),
         (SessionEnd, "`end`"),
         (RecordedSpace, "`space`"),
         (KnobInfo, "`space`"),

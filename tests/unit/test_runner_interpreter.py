@@ -17,7 +17,7 @@ def test_a_right_candidate_is_checked_and_timed(interpreter_runner, vector_add):
     assert outcome.measurement.min_us <= outcome.measurement.median_us <= outcome.measurement.max_us
     assert outcome.check.rel_norm < 1e-6 < outcome.check.rel_norm_allowed == 1e-3
     assert outcome.bitwise_equal is True
-    assert set(outcome.phases_ms) == {"prepare", "check", "time", "release"}
+    assert set(outcome.phases_ms) == {"prepare", "check", "ragged", "time", "release"}
 
 
 @pytest.mark.parametrize(("n", "dtype"), [(1, "float32"), (1000, "float16"), (4099, "int32")])
@@ -137,7 +137,7 @@ class _NoDeviceWorker:
 
 
 def test_no_device_says_what_to_do(monkeypatch):
-    monkeypatch.setattr("tilewright.runner.Worker", _NoDeviceWorker)
+    monkeypatch.setattr("tilewright.child_runner.Worker", _NoDeviceWorker)
     with pytest.raises(NoDevice, match="no device cuda:0: torch 2.13.0.cpu is built for the CPU alone; use --device interpreter"):
         DeviceRunner("cuda:0")
     assert _NoDeviceWorker.closed

@@ -9,7 +9,9 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tilewright.children import timing  # noqa: E402
+from tilewright.children import racing, timing  # noqa: E402
+from tilewright.children.failure import CandidateFailed  # noqa: E402
+from tilewright.record import Anchor, Status  # noqa: E402
 
 LAUNCH_US, GRAPH_LAUNCH_US, GAP_US = 20.0, 10.0, 1.0
 
@@ -83,9 +85,9 @@ class Simulation:
 def device(monkeypatch):
     simulation = Simulation()
     monkeypatch.setattr(timing, "torch", simulation)
-    timing._stream.cache_clear()
+    timing.stream.cache_clear()
     yield simulation
-    timing._stream.cache_clear()
+    timing.stream.cache_clear()
     assert all(graph.nodes is None for graph in simulation.graphs), "a graph was left behind"
 
 
@@ -153,3 +155,135 @@ def test_the_interpreter_is_run_again_only_while_that_is_cheap():
     timed = timing.time_interpreted(lambda: calls.append(1), wall_us=5e6, cut_above_us=None)
     assert timed.samples_us == [5e6] and len(calls) == 2
     assert timing.time_interpreted(lambda: calls.append(1), wall_us=5e6, cut_above_us=1e6).cut and len(calls) == 2
+
+
+def test_the_anchor_is_timed_before_and_after_each_batch(device):
+    taken, busy = [], []
+
+    def anchor(repeats):
+        taken.append((repeats, device.launches))
+        return [100.0] * repeats
+
+    timed = timing.time_on_device([device.kernel(300.0)] * 2, "cuda:0", cut_above_us=None, anchor=anchor, while_busy=lambda: busy.append(device.captured))
+    batches = len(taken) - 1
+    assert 1 <= batches <= 3 and timed.anchor_us == [100.0] * (2 * (batches + 1))
+    assert busy == [None]
+
+
+def test_a_hopeless_call_costs_no_anchor(device):
+    timed = timing.time_on_device([device.kernel(50.0)] * 4, "cuda:0", cut_above_us=10.0, anchor=lambda repeats: pytest.fail("not needed"))
+    assert timed.cut and timed.anchor_us == []
+
+
+class RaceOperands:
+    """What a race asks of operands, without tensors."""
+
+    spec = SimpleNamespace(mutates=())
+    outputs = ()
+
+    def __init__(self):
+        self.drawn = self.refreshed = 0
+
+    def draw(self):
+        self.drawn += 1
+
+    def refresh_sets(self):
+        self.refreshed += 1
+
+    def ready_set(self, index):
+        return []
+
+
+class RaceAnchors:
+    """The anchor as a kernel of 100 µs."""
+
+    def __init__(self, device):
+        call = device.kernel(100.0)
+        self._graph = timing.capture([call], 2, "cuda:0")
+
+    def graph(self, kind):
+        return self._graph.replay, 2
+
+    def told(self, kind, samples_us):
+        return Anchor(kind=kind, median_us=statistics.median(samples_us), nominal_us=95.0, samples=len(samples_us))
+
+
+@pytest.fixture
+def race(device, monkeypatch):
+    monkeypatch.setattr(racing, "torch", device)
+    monkeypatch.setattr(racing, "compare_all", lambda operands, outputs: None)
+    operands, anchors = RaceOperands(), RaceAnchors(device)
+    race = racing.Race(operands, "cuda:0", anchors=anchors, kind="compute", sensors=SimpleNamespace(read=lambda: None))
+    assert (operands.drawn, operands.refreshed) == (1, 1)
+    yield race
+    race.close()
+    anchors._graph.reset()
+
+
+def test_a_race_times_all_in_turns(device, race):
+    for kernel_us in (3.0, 200.0, 180.0):
+        race.enter([device.kernel(kernel_us)] * 4, checks=False)
+    found = race.run()
+    assert found["rounds"] == 60 and found["anchor"].samples == 2 * 60 // 4
+    assert found["anchor"].median_us == pytest.approx(100.0, rel=0.02)
+    for entrant, kernel_us in zip(found["entrants"], (3.0, 200.0, 180.0), strict=True):
+        assert len(entrant.times_us) == 60
+        assert statistics.median(entrant.times_us) == pytest.approx(kernel_us, rel=0.01)
+
+
+def test_slow_racers_get_fewer_rounds_and_the_same_for_all(device, race):
+    for kernel_us in (40_000.0, 60_000.0):
+        race.enter([device.kernel(kernel_us)], checks=False)
+    found = race.run()
+    assert found["rounds"] == 12 and {len(entrant.times_us) for entrant in found["entrants"]} == {12}
+
+
+def test_heat_and_clocks_are_the_same_for_all(device, race):
+    """The device slows down by a half over the race; the ratio paired by round stays what it is."""
+    began = device.device_us
+
+    def heated(kernel_us):
+        def call():
+            device.host_us += LAUNCH_US
+            device.captured.append(lambda: kernel_us * (1 + min(1.0, (device.device_us - began) / 400_000) / 2))
+
+        def first():
+            if device.captured is None:
+                device.device_us = max(device.device_us, device.host_us) + kernel_us
+            else:
+                call()
+
+        return first
+
+    race.enter([heated(500.0)], checks=False)
+    race.enter([heated(510.0)], checks=False)
+    first, second = race.run()["entrants"]
+    assert max(first.times_us) / min(first.times_us) > 1.2
+    ratios = [b / a for a, b in zip(first.times_us, second.times_us, strict=True)]
+    assert statistics.median(ratios) == pytest.approx(1.02, abs=0.002)
+
+
+def test_what_was_timed_is_checked_and_a_racer_that_fails_it_is_out(device, race, monkeypatch):
+    def compare(operands, outputs):
+        raise CandidateFailed(Status.WRONG_RESULT, "off by 3")
+
+    race.enter([device.kernel(200.0)] * 2, checks=False)
+    race.enter([device.kernel(100.0)] * 2, checks=True)
+    monkeypatch.setattr(racing, "compare_all", compare)
+    vendor, cheat = race.run()["entrants"]
+    assert vendor.status is Status.OK and len(vendor.times_us) > 10
+    assert cheat.status is Status.WRONG_RESULT and cheat.times_us == []
+    assert cheat.message == "what was timed does not compute what was checked: off by 3"
+
+
+def test_what_cannot_be_captured_does_not_race(device, race):
+    with pytest.raises(CandidateFailed, match="only graphs race"):
+        race.enter([device.kernel(200.0, capturable=False)], checks=False)
+    race.enter([device.kernel(200.0)], checks=False)
+    assert len(race.run()["entrants"]) == 1
+
+
+def test_each_order_has_its_reverse_and_everyone_begins():
+    orders = [racing.order(3, number) for number in range(6)]
+    assert orders == [[0, 1, 2], [2, 1, 0], [1, 2, 0], [0, 2, 1], [2, 0, 1], [1, 0, 2]]
+    assert racing.order(1, 5) == [0]

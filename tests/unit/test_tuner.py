@@ -70,6 +70,7 @@ class Rig:
             target=target,
             compile_target=target,
             lookahead=lookahead,
+            width=2,
             spec=None,
             folder=Path(),
             template_hashes=frozenset({template}),
@@ -271,7 +272,7 @@ def test_workloads_share_a_session_evenly(log: Path) -> None:
     other = parse_key("toy:M=128,dtype=float16")
     run(Rig(lookahead=3), log, workloads=(WORKLOAD, other), trials=8)
     assert Counter(record.workload.key for record in records(log)) == {WORKLOAD.key: 4, other.key: 4}
-    assert [record.workload.key for record in records(log)][:4] == [WORKLOAD.key, other.key] * 2
+    assert Counter(record.workload.key for record in records(log)[:4]) == {WORKLOAD.key: 2, other.key: 2}
 
 
 def test_a_new_best_is_tried_on_other_workloads_too(log: Path) -> None:
@@ -283,18 +284,21 @@ def test_a_new_best_is_tried_on_other_workloads_too(log: Path) -> None:
     )  # fmt: skip
     one, two = session._search(WORKLOAD), session._search(other)
     for _ in range(8):
-        candidate = two.ask()
+        assert two.feed()
+        candidate = two.take()
         assert candidate is not None and candidate.config["a"] != 8
         two.tell(two.record(candidate, Status.OK, "", timed(time_of(candidate.config)).measurement))
-    one.hint({"a": 8, "b": 2})
-    found = one.record(one.candidate({"a": 8, "b": 2}), Status.OK, "", timed(time_of({"a": 8, "b": 2})).measurement)
+    one.pipeline.hint({"a": 8, "b": 2})
+    found = one.record(one.pipeline.candidate({"a": 8, "b": 2}), Status.OK, "", timed(time_of({"a": 8, "b": 2})).measurement)
     one.tell(found)
     session._pass_on(one, [one, two])
-    candidate = two.ask()
+    assert two.feed()
+    candidate = two.take()
     assert candidate is not None and candidate.config == {"a": 8, "b": 2}
     session._pass_on(one, [one, two])
-    again = two.ask()
-    assert again is None or again.config != {"a": 8, "b": 2}
+    assert two.feed()
+    again = two.take()
+    assert again is not None and again.config != {"a": 8, "b": 2}
 
 
 def test_workloads_may_have_weights_and_equal_ones_collapse() -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tilewright.children.wire import Handler, serve
 
-OPERATIONS: Final = ("ping", "open", "prepare", "measure", "vendor", "retire")
+OPERATIONS: Final = ("ping", "open", "prepare", "measure", "vendor", "race_begin", "race_enter", "race_run", "retire")
 
 
 class Bench:

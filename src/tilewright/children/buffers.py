@@ -131,7 +131,11 @@ def copy_exact(tensor: Any) -> Any:
     return tensor.as_strided((span,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
 
 
+def bits_of(tensor: Any) -> Any:
+    """The same memory as integers of the elements' size."""
+    return tensor.view(_BITS[tensor.element_size()])
+
+
 def differs(tensor: Any, other: Any) -> Any:
     """A bool tensor on the device: whether any bit of the elements differs (NaN equals the same NaN)."""
-    bits = _BITS[tensor.element_size()]
-    return (tensor.view(bits) != other.view(bits)).any()
+    return (bits_of(tensor) != bits_of(other)).any()

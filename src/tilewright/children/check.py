@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, prod, sqrt
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 
 from tilewright.children.buffers import Guarded, copy_exact, differs
 from tilewright.children.failure import CandidateFailed, classify
-from tilewright.children.operands import Operands
+from tilewright.children.operands import REFERENCE, Operands
 from tilewright.operator import Tolerance
 from tilewright.record import Check, Status
 
@@ -32,7 +32,7 @@ class Verdict:
     run_s: float
 
 
-def check_call(operands: Operands, call: Callable[[], Any], scratch: Sequence[Guarded] = ()) -> Verdict:
+def check_call(operands: Operands, call: Callable[[], Any], scratch: Sequence[Guarded] = (), *, repeatable: bool = True) -> Verdict:
     """Run a call twice on poisoned outputs, and compare.
 
     Args:
@@ -40,35 +40,22 @@ def check_call(operands: Operands, call: Callable[[], Any], scratch: Sequence[Gu
         call: launches once on the operands' arguments and `scratch`. Where it returns tensors, those are the outputs (a
             vendor's call); else the guarded ones.
         scratch: its scratch tensors.
+        repeatable: whether two runs must give the same bits: they do, unless the order of sums is left to chance, or threads race.
 
     Raises:
-        CandidateFailed: it raised, strayed, changed an input, or is wrong.
+        CandidateFailed: it raised, strayed, changed an input, is wrong, or gives other bits the second time.
     """
     found = []
     kept: list[Any] = []
     run_s = 0.0
     for run in (0, 1):
-        operands.restore(operands.spec.mutates)
-        for buffer in (*operands.outputs, *scratch):
-            buffer.poison(run)
-        operands.synchronize()
-        started = time.perf_counter()
-        try:
-            returned = call()
-            operands.synchronize()
-        except (Exception, SystemExit) as error:
-            raise classify(error, "first launch" if run == 0 else "second launch", operands.synchronize) from error
-        run_s = time.perf_counter() - started
-        if returned is None:
-            _check_writes(operands, [*operands.outputs, *scratch])
-            outputs = [output.tensor for output in operands.outputs]
-        else:
-            _check_writes(operands, [])
-            outputs = _returned(operands, returned)
+        outputs, run_s = _run(operands, call, scratch, run)
         found.append(compare_all(operands, outputs, run))
         if run == 0:
             kept = [copy_exact(tensor) for tensor in outputs]
     bitwise = not any(bool(differs(first, second)) for first, second in zip(kept, outputs, strict=True))
+    if repeatable and not bitwise:
+        raise CandidateFailed(Status.WRONG_RESULT, _unlike(operands, kept, outputs))
     worst = Check(
         rel_norm=max(check.rel_norm for check in found),
         max_error=max(check.max_error for check in found),
@@ -76,6 +63,49 @@ def check_call(operands: Operands, call: Callable[[], Any], scratch: Sequence[Gu
         max_error_allowed=operands.tolerance.max_error,
     )
     return Verdict(check=worst, bitwise_equal=bitwise, run_s=run_s)
+
+
+def check_once(operands: Operands, call: Callable[[], Any], scratch: Sequence[Guarded] = ()) -> Check:
+    """Run a call once on poisoned outputs, and compare.
+
+    Raises:
+        CandidateFailed: it raised, strayed, changed an input, or is wrong.
+    """
+    outputs, _ = _run(operands, call, scratch, 0)
+    return compare_all(operands, outputs)
+
+
+def _run(operands: Operands, call: Callable[[], Any], scratch: Sequence[Guarded], run: int) -> tuple[list[Any], float]:
+    """The outputs of one call on poisoned ones, and its wall time."""
+    operands.restore(operands.spec.mutates)
+    for buffer in (*operands.outputs, *scratch):
+        buffer.poison(run)
+    operands.synchronize()
+    started = time.perf_counter()
+    try:
+        returned = call()
+        operands.synchronize()
+    except (Exception, SystemExit) as error:
+        raise classify(error, "first launch" if run == 0 else "second launch", operands.synchronize) from error
+    run_s = time.perf_counter() - started
+    if returned is None:
+        _check_writes(operands, [*operands.outputs, *scratch])
+        return [output.tensor for output in operands.outputs], run_s
+    _check_writes(operands, [])
+    return _returned(operands, returned), run_s
+
+
+def _unlike(operands: Operands, first: Sequence[Any], second: Sequence[Any]) -> str:
+    told = []
+    for name, one, other in zip(operands.output_names, first, second, strict=True):
+        unlike = (one != other) & ~(one.isnan() & other.isnan())
+        count = int(unlike.sum())
+        if count:
+            place = _place(int(unlike.flatten().nonzero()[0]), tuple(one.shape))
+            values = f"{float(one[tuple(place)])!r} and {float(other[tuple(place)])!r}"
+            told.append(f"output {name!r} in {count:,} of {one.numel():,} elements, first at {place}: {values}")
+    where = "; ".join(told) or "in bits alone, such as the sign of a zero"
+    return f"two runs on the same inputs differ: {where}; threads race, or sums by atomics come in any order (a module that means it says ATOMICS = True)"
 
 
 def _check_writes(operands: Operands, buffers: Sequence[Guarded]) -> None:
@@ -103,16 +133,30 @@ def _returned(operands: Operands, returned: Any) -> list[Any]:
 
 
 def compare_all(operands: Operands, outputs: Sequence[Any], run: int = 0) -> Check:
-    """Compare outputs with the expected ones.
+    """Compare outputs with the expected ones; where several candidates are trusted for want of a reference, with the nearest.
 
     Raises:
         CandidateFailed: an output is further off than the operator's tolerance allows.
     """
+    failures: list[CandidateFailed] = []
+    for name, expected in operands.expectations.items():
+        try:
+            return _compare_with(operands, expected, outputs, run)
+        except CandidateFailed as failed:
+            if len(operands.expectations) > 1 or name != REFERENCE:
+                failed = CandidateFailed(failed.status, f"unlike {name}: {failed.message}", check=failed.check)
+            failures.append(failed)
+    if len(failures) == 1:
+        raise failures[0]
+    raise CandidateFailed(failures[0].status, "like no trusted candidate: " + "; ".join(failed.message for failed in failures), check=failures[0].check)
+
+
+def _compare_with(operands: Operands, trusted: Mapping[str, Any], outputs: Sequence[Any], run: int) -> Check:
     rel_norm, max_error = 0.0, 0.0
     allowed = operands.tolerance
     wrong = []
     for name, tensor, guarded in zip(operands.output_names, outputs, operands.outputs, strict=True):
-        expected = operands.expected[name]
+        expected = trusted[name]
         relative, largest = compare(name, tensor, expected, guarded.pattern(run))
         rel_norm, max_error = max(rel_norm, relative), max(max_error, largest)
         if relative > allowed.rel_norm or largest > allowed.max_error:

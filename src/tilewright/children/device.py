@@ -93,7 +93,7 @@ def _nvml(properties: Any) -> dict[str, Any]:
         return {}
     try:
         facts: dict[str, Any] = {"driver": _text(pynvml.nvmlSystemGetDriverVersion())}
-        handle = _handle(pynvml, properties)
+        handle = nvml_handle(pynvml, properties)
         if handle is None:
             return facts
 
@@ -117,7 +117,7 @@ def _nvml(properties: Any) -> dict[str, Any]:
         pynvml.nvmlShutdown()
 
 
-def _handle(pynvml: Any, properties: Any) -> Any:
+def nvml_handle(pynvml: Any, properties: Any) -> Any:
     """NVML's handle of torch's device: numbers do not agree between the two, UUIDs and bus ids do."""
     uuid = str(getattr(properties, "uuid", ""))
     bus = (getattr(properties, "pci_domain_id", None), getattr(properties, "pci_bus_id", None), getattr(properties, "pci_device_id", None))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Mapping
 from math import ceil
@@ -14,13 +15,14 @@ from tilewright.canonical import sha256_text
 from tilewright.children.buffers import Guarded, copy_exact, differs, torch_dtype
 from tilewright.children.failure import OperatorFault, is_device_memory_error, operator_fault
 from tilewright.children.modules import operator_module
-from tilewright.operator import OperatorSpec, TensorSpec
+from tilewright.operator import OperatorSpec, TensorSpec, Tolerance
 from tilewright.roofline import operand_sets, set_bytes
 from tilewright.workload import Workload
 
 # Fresh inputs and their reference may take this long for each candidate; where they take longer, as many candidates share them.
 # Of 25 ms a candidate; a 4096³ product in single precision takes about 3 ms (H200, 2026-11).
-_FRESH_S: Final = 0.004
+FRESH_S: Final = 0.004
+REFERENCE: Final = "the reference"
 _SETS_BYTES: Final = 4 * 2**30  # guess: two copies of operands of 2 GiB, which are cold at one copy anyway
 
 
@@ -34,11 +36,14 @@ class Operands:
         seed: of all random data.
         device: torch's.
         l2_bytes: second-level cache of the device, 0 where timing does not rotate.
+        fresh_s: what fresh inputs and their reference may cost each candidate.
+        default: gives the outputs of the author's default schedule on these operands; asked only where there is no reference.
 
     Attributes:
         spec: the operator's spec.
         inputs: tensors and numbers by name, fresh ones after each `draw`.
-        expected: the reference's outputs by name.
+        expectations: outputs by name: the reference's, or where the operator declares none, those of each trusted candidate.
+        tolerance: how far an output may be from them.
         fresh: whether the present candidate is the first on these inputs.
         outputs: guarded tensors, in the order that `launch` takes them.
 
@@ -46,18 +51,32 @@ class Operands:
         OperatorFault: the operator's own code fails.
     """
 
-    def __init__(self, *, operator: str, folder: Path, workload: Workload, seed: int, device: Any, l2_bytes: int) -> None:
+    def __init__(
+        self,
+        *,
+        operator: str,
+        folder: Path,
+        workload: Workload,
+        seed: int,
+        device: Any,
+        l2_bytes: int,
+        fresh_s: float = FRESH_S,
+        default: Callable[[Operands], Any] | None = None,
+    ) -> None:
         self.operator, self.workload, self.seed = operator, workload, seed
-        self._device, self._l2_bytes = device, l2_bytes
+        self._device, self._l2_bytes, self._fresh_s, self._default = device, l2_bytes, fresh_s, default
         self.spec: OperatorSpec = self._guarded("loading spec.py", lambda: operator_module(folder, "spec.py").SPEC)
         self.reference: Any = self._guarded("loading reference.py", lambda: operator_module(folder, "reference.py"))
         self._input_specs = self._guarded("SPEC.inputs", lambda: dict(self.spec.inputs(workload)))
         self._output_specs = self._guarded("SPEC.outputs", lambda: dict(self.spec.outputs(workload)))
-        self.tolerance = self._guarded("SPEC.tolerance", lambda: self.spec.tolerance(workload))
+        self.tolerance: Tolerance = self._guarded("SPEC.tolerance", lambda: self.spec.tolerance(workload))
+        if not hasattr(self.reference, "reference"):
+            reason = f"two results of the operator's precision are compared: twice {self.tolerance.reason}"
+            self.tolerance = Tolerance(rel_norm=2 * self.tolerance.rel_norm, max_error=2 * self.tolerance.max_error, reason=reason)
         self._refuse_dtypes()
         self.outputs: list[Guarded] = []
         self.inputs: dict[str, Any] = {}
-        self.expected: dict[str, Any] = {}
+        self.expectations: dict[str, dict[str, Any]] = {}
         self.fresh = False
         self._used = False
         self._pristine: dict[str, Any] = {}
@@ -102,16 +121,16 @@ class Operands:
         """New inputs from the next seed, and the reference's outputs for them."""
         started = time.perf_counter()
         self._epoch += 1
-        self.inputs, self.expected, self._pristine = {}, {}, {}  # freed before as much is allocated again
+        self.inputs, self.expectations, self._pristine = {}, {}, {}  # freed before as much is allocated again
         self.inputs = self._guarded("make_inputs", self._make_inputs)
         self._pristine = self._guarded("copying inputs", lambda: {name: copy_exact(value) for name, value in self._tensors()})
-        self.expected = self._guarded("reference", self._make_expected)
         if not self.outputs:
             self.outputs = self._guarded("allocating outputs", self._make_outputs)
+        self.expectations = self._guarded("reference", self._make_expectations)
         self.restore(self.spec.mutates)
         self.synchronize()
         # The first one also pays for what libraries set up once.
-        self._uses_left = 1 if self._epoch == 1 else max(1, ceil((time.perf_counter() - started) / _FRESH_S))
+        self._uses_left = 1 if self._epoch == 1 else max(1, ceil((time.perf_counter() - started) / self._fresh_s))
         self._used = False
 
     def _make_inputs(self) -> dict[str, Any]:
@@ -127,6 +146,35 @@ class Operands:
 
     def _tensors(self) -> list[tuple[str, Any]]:
         return [(name, value) for name, value in self.inputs.items() if isinstance(value, torch.Tensor)]
+
+    def _make_expectations(self) -> dict[str, dict[str, Any]]:
+        if hasattr(self.reference, "reference"):
+            return {REFERENCE: self._make_expected()}
+        # No reference: candidates are clustered around those that are trusted, the vendors and the author's default.
+        calls = {f"vendor {name}": functools.partial(vendor, self.workload, self.inputs) for name, vendor in getattr(self.reference, "VENDORS", {}).items()}
+        if self._default is not None:
+            calls["the default schedule"] = functools.partial(self._default, self)
+        found: dict[str, dict[str, Any]] = {}
+        failed = []
+        for name, call in calls.items():
+            try:
+                outputs = call()
+                self.synchronize()
+            except Exception as error:
+                failed.append(f"{name}: {type(error).__name__}: {error}")
+                continue
+            finally:
+                self.restore(self.spec.mutates)
+            named = dict(zip(self._output_specs, outputs if isinstance(outputs, tuple | list) else [outputs], strict=False))
+            if [tuple(tensor.shape) for tensor in named.values()] != [tuple(spec.shape) for spec in self._output_specs.values()]:
+                failed.append(f"{name}: outputs of other shapes than SPEC.outputs says")
+            elif not all(bool(tensor.isfinite().all()) for tensor in named.values()):
+                failed.append(f"{name}: NaN or infinity")
+            else:
+                found[name] = {key: copy_exact(tensor) for key, tensor in named.items()}
+        if not found:
+            raise ValueError(f"there is no reference(), and no candidate to trust instead ({'; '.join(failed) or 'no vendor, no default schedule'})")
+        return found
 
     def _make_expected(self) -> dict[str, Any]:
         expected = dict(self.reference.reference(self.workload, self.inputs))
@@ -202,12 +250,26 @@ class Operands:
         """The rotating sets' inputs by name, for vendors."""
         return [dict(zip(self.spec.arguments, arguments, strict=False)) for arguments in self.sets()]
 
+    def refresh_sets(self) -> None:
+        """Give the rotating sets the present inputs."""
+        for index in range(len(self.sets())):
+            self.ready_set(index)
+
+    def ready_set(self, index: int) -> list[Any]:
+        """A rotating set with the present inputs, whatever was written over them; returns its outputs."""
+        arguments = self.sets()[index]
+        for kept, value in zip(arguments, self.input_values, strict=False):
+            if isinstance(value, torch.Tensor) and kept is not value:
+                kept.copy_(value)
+        return arguments[len(self.spec.arguments) :]
+
     def _copy_set(self) -> list[Any]:
         return [copy_exact(value) if isinstance(value, torch.Tensor) else value for value in self.arguments]
 
     @property
     def nbytes(self) -> int:
         """Bytes held: inputs and their copies, expected outputs, guarded outputs, rotating sets."""
-        values = [*self.inputs.values(), *self._pristine.values(), *self.expected.values(), *(value for one in self._sets for value in one)]
+        expected = [tensor for outputs in self.expectations.values() for tensor in outputs.values()]
+        values = [*self.inputs.values(), *self._pristine.values(), *expected, *(value for one in self._sets for value in one)]
         held: int = sum(value.untyped_storage().nbytes() for value in values if isinstance(value, torch.Tensor))
         return held + sum(output.nbytes for output in self.outputs)

@@ -33,6 +33,7 @@ _FEWEST_SAMPLES: Final = 5
 _MOST_SAMPLES: Final = 50  # guess: at the spread seen (2-3%) the interval is under 1% by 40
 _BATCH: Final = 6  # samples between two looks at their interval: the first count whose range is a 95% interval
 _INTERVAL: Final = 0.01
+_ANCHOR_SAMPLES: Final = 2  # before and after each batch: 6 to 12 a candidate, 1 ms of its 25; their median is steady to 0.3% (guess)
 _QUEUE_US: Final = 2000.0  # launching a graph takes 10 µs: below this a replay is sent ahead, so that the device is never idle
 
 CUT_FACTOR: Final = 3.0  # guess: no noise, clock or throttling makes up a factor of three
@@ -54,6 +55,7 @@ class Timed:
         cut: whether sampling stopped since the call is hopeless.
         capture_failed: whether a capture failed, after which the process is better replaced.
         phases_ms: wall time of capturing and of replaying.
+        anchor_us: times of the anchor, taken before and after each batch of samples.
     """
 
     protocol: str
@@ -61,9 +63,10 @@ class Timed:
     cut: bool = False
     capture_failed: bool = False
     phases_ms: dict[str, float] = field(default_factory=dict)
+    anchor_us: list[float] = field(default_factory=list)
 
 
-class _CaptureFailed(Exception):
+class CaptureFailed(Exception):
     """The calls cannot be captured."""
 
 
@@ -77,56 +80,103 @@ def warm_up(device: Any, seconds: float = _WARM_S) -> None:
         torch.cuda.synchronize(device)
 
 
-def time_on_device(calls: Sequence[Callable[[], Any]], device: Any, *, cut_above_us: float | None) -> Timed:
+def time_on_device(
+    calls: Sequence[Callable[[], Any]],
+    device: Any,
+    *,
+    cut_above_us: float | None,
+    anchor: Callable[[int], list[float]] | None = None,
+    while_busy: Callable[[], Any] | None = None,
+) -> Timed:
     """Time calls on a CUDA (or HIP) device.
 
     Args:
         calls: the same call on each set of rotating operands; the kernels are loaded already.
         device: torch's.
         cut_above_us: the best time known; a call more than three times slower is cut.
+        anchor: times the anchor that many times.
+        while_busy: called once, while the device works on a batch of samples.
     """
-    stream = _stream(device)
+    beside = _Beside(anchor, while_busy)
     torch.cuda.synchronize(device)
-    with torch.cuda.stream(stream):
+    with torch.cuda.stream(stream(device)):
         began = time.perf_counter()
         # Once outside of a capture, as libraries set up what they keep for each stream (cuBLAS its workspace).
-        first_us = _replay(calls[0], 1, 1, lead=False)[0]
+        first_us = replay(calls[0], 1, 1, lead=False)[0]
         if _hopeless(first_us, cut_above_us) and first_us > _HOST_US:
             return Timed(protocol=EVENTS_PROTOCOL, samples_us=[first_us], cut=True, phases_ms={"time": _ms_since(began)})
         try:
-            return _time_graph(calls, device, first_us, cut_above_us)
-        except _CaptureFailed:
+            return _time_graph(calls, device, first_us, cut_above_us, beside)
+        except CaptureFailed:
             torch.cuda.synchronize(device)
             timed = Timed(protocol=EVENTS_PROTOCOL, capture_failed=True)
             count = _call_count(len(calls), first_us)
-            _sample(timed, lambda: _run_all(calls, count), count, first_us, cut_above_us)
+            _sample(timed, lambda: _run_all(calls, count), count, first_us, cut_above_us, beside)
             return timed
 
 
+@dataclass(slots=True)
+class _Beside:
+    """What is done beside sampling."""
+
+    anchor: Callable[[int], list[float]] | None
+    while_busy: Callable[[], Any] | None
+
+    def take_anchor(self) -> list[float]:
+        return [] if self.anchor is None else self.anchor(_ANCHOR_SAMPLES)
+
+    def take_busy(self) -> Callable[[], Any] | None:
+        once, self.while_busy = self.while_busy, None
+        return once
+
+
 @functools.cache
-def _stream(device: Any) -> Any:
+def stream(device: Any) -> Any:
+    """The stream that everything is captured and timed on."""
     return torch.cuda.Stream(device)
 
 
-def _time_graph(calls: Sequence[Callable[[], Any]], device: Any, first_us: float, cut_above_us: float | None) -> Timed:
+def _time_graph(calls: Sequence[Callable[[], Any]], device: Any, first_us: float, cut_above_us: float | None, beside: _Beside) -> Timed:
     timed = Timed(protocol=GRAPH_PROTOCOL)
     began = time.perf_counter()
-    count = _call_count(len(calls), first_us)
-    graph = _capture(calls, count, device)
+    graph, count, probe_us = capture_long_enough(calls, device, first_us, enough_us=None if cut_above_us is None else CUT_FACTOR * cut_above_us)
     try:
-        probe_us = _replay(graph.replay, count, 1, lead=first_us * count < _QUEUE_US)[0]
-        wanted = _call_count(len(calls), probe_us)
-        # A single call's time is the host's for a short kernel: now that the device's is known, make the replay long enough.
-        if probe_us * count < _SHORTEST_REPLAY_US and wanted > count and not _hopeless(probe_us, cut_above_us):
-            graph.reset()
-            count = wanted
-            graph = _capture(calls, count, device)
         timed.phases_ms["capture"] = _ms_since(began)
-        _sample(timed, graph.replay, count, probe_us, cut_above_us)
+        _sample(timed, graph.replay, count, probe_us, cut_above_us, beside)
     finally:
         torch.cuda.synchronize(device)
         graph.reset()
     return timed
+
+
+def capture_long_enough(calls: Sequence[Callable[[], Any]], device: Any, call_us: float, *, enough_us: float | None = None) -> tuple[Any, int, float]:
+    """A graph of as many calls as a sample needs, their number, and the time of one call.
+
+    Args:
+        calls: the same call on each set of rotating operands.
+        device: torch's.
+        call_us: the time of one as the host sees it: for a short kernel, the host's own.
+        enough_us: a call that takes longer needs no longer graph.
+
+    Raises:
+        CaptureFailed: the calls cannot be captured.
+    """
+    count = _call_count(len(calls), call_us)
+    graph = capture(calls, count, device)
+    try:
+        probe_us = replay(graph.replay, count, 1, lead=call_us * count < _QUEUE_US)[0]
+        wanted = _call_count(len(calls), probe_us)
+        # Now that the device's own time is known, make the replay long enough.
+        if probe_us * count < _SHORTEST_REPLAY_US and wanted > count and not (enough_us is not None and probe_us > enough_us):
+            graph.reset()
+            count = wanted
+            graph = capture(calls, count, device)
+    except CaptureFailed:
+        raise
+    except BaseException:
+        graph.reset()
+        raise
+    return graph, count, probe_us
 
 
 def _call_count(sets: int, call_us: float) -> int:
@@ -137,7 +187,7 @@ def _call_count(sets: int, call_us: float) -> int:
     return min(max(rounds, 1) * sets, longest, most)
 
 
-def _capture(calls: Sequence[Callable[[], Any]], count: int, device: Any) -> Any:
+def capture(calls: Sequence[Callable[[], Any]], count: int, device: Any) -> Any:
     """A graph of `count` calls, one after the other, taking turns in `calls`.
 
     By hand rather than with `torch.cuda.graph`, which empties torch's cache of device memory each time.
@@ -153,7 +203,7 @@ def _capture(calls: Sequence[Callable[[], Any]], count: int, device: Any) -> Any
     except Exception as error:
         with contextlib.suppress(Exception):
             graph.reset()
-        raise _CaptureFailed(str(error)) from error
+        raise CaptureFailed(str(error)) from error
     return graph
 
 
@@ -162,7 +212,7 @@ def _run_all(calls: Sequence[Callable[[], Any]], count: int) -> None:
         calls[index % len(calls)]()
 
 
-def _sample(timed: Timed, run: Callable[[], Any], calls: int, call_us: float, cut_above_us: float | None) -> None:
+def _sample(timed: Timed, run: Callable[[], Any], calls: int, call_us: float, cut_above_us: float | None, beside: _Beside) -> None:
     """Fill in samples: at least 5, until the median's 95% interval is under 1% of it or the budget is spent.
 
     Args:
@@ -171,8 +221,11 @@ def _sample(timed: Timed, run: Callable[[], Any], calls: int, call_us: float, cu
         calls: how many.
         call_us: the time of one, roughly.
         cut_above_us: as in `time_on_device`.
+        beside: the anchor, timed before and after each batch, and what may be done while the device is busy.
     """
     began = time.perf_counter()
+    if not _hopeless(call_us, cut_above_us):
+        timed.anchor_us += beside.take_anchor()
     lead = call_us * calls < _QUEUE_US
     samples: list[float] = []
     spent_us = 0.0
@@ -183,18 +236,22 @@ def _sample(timed: Timed, run: Callable[[], Any], calls: int, call_us: float, cu
         size = 1 if not samples and _hopeless(call_us, cut_above_us) else max(short, min(_BATCH, affordable))
         if size <= 0 or (short <= 0 and relative_interval(samples) < _INTERVAL):
             break
-        samples += _replay(run, calls, size, lead=lead)
+        samples += replay(run, calls, size, lead=lead, while_busy=beside.take_busy() if size > 1 else None)
         call_us = statistics.median(samples)
         spent_us += call_us * calls * (size + lead)
         if _hopeless(call_us, cut_above_us):
             timed.cut = True
             break
+        timed.anchor_us += beside.take_anchor()
     timed.samples_us = samples
     timed.phases_ms["time"] = _ms_since(began)
 
 
-def _replay(run: Callable[[], Any], calls: int, repeats: int, *, lead: bool) -> list[float]:
-    """Times of one call in µs, from each of `repeats` runs of `calls` calls, sent to the device without a wait between."""
+def replay(run: Callable[[], Any], calls: int, repeats: int, *, lead: bool, while_busy: Callable[[], Any] | None = None) -> list[float]:
+    """Times of one call in µs, from each of `repeats` runs of `calls` calls, sent to the device without a wait between.
+
+    `while_busy` is called once all are sent, while the device works on them.
+    """
     events = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
     if lead:
         run()  # keeps the device busy while the host sends the rest
@@ -202,6 +259,8 @@ def _replay(run: Callable[[], Any], calls: int, repeats: int, *, lead: bool) -> 
     for event in events[1:]:
         run()
         event.record()
+    if while_busy is not None:
+        while_busy()
     events[-1].synchronize()
     return [start.elapsed_time(end) * 1000 / calls for start, end in zip(events, events[1:], strict=False)]
 

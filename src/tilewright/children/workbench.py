@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 import torch
 
+from tilewright.anchoring import anchor_kind
 from tilewright.children import timing
-from tilewright.children.buffers import Guarded, torch_dtype
+from tilewright.children.anchors import Anchors
+from tilewright.children.buffers import Guarded
+from tilewright.children.candidate import Candidate, loaded
 from tilewright.children.check import Verdict, check_call
 from tilewright.children.device import INTERPRETER, describe
 from tilewright.children.failure import CandidateFailed, OperatorFault, classify
-from tilewright.children.modules import load_file, source_file, unload
 from tilewright.children.operands import Operands
-from tilewright.record import Status
+from tilewright.children.racing import Race
+from tilewright.children.ragged import check_neighbour
+from tilewright.children.sensors import Sensors
+from tilewright.children.stock import Stock
+from tilewright.record import DeviceState, Status
 from tilewright.roofline import roofline
 from tilewright.sampling import measurement
 from tilewright.target import Target
@@ -28,9 +35,7 @@ from tilewright.workload import Workload
 
 Payload = Mapping[str, Any]
 
-_KEPT_WORKLOADS: Final = 8  # guess: as many workloads as one session alternates between
-_KEPT_SHARE: Final = 0.4  # guess: of device memory; another set is made before the oldest is dropped
-_KEPT_CPU_BYTES: Final = 2 * 2**30  # guess: a machine without a GPU has 8 GB or more
+_LONGEST_EXTRA_S: Final = 2.0  # guess: what a further run in the interpreter may cost
 _LEAK_BYTES: Final = 64 * 2**20  # guess: more than a library's workspace for a stream (cuBLAS on Hopper: 32 MiB)
 
 
@@ -46,7 +51,10 @@ class Workbench:
         self._device: Any = torch.device("cpu" if self._interpreted else "cuda:0" if device == "cuda" else device)
         self._info = describe(device)
         self._target = msgspec.convert(self._info["target"], Target) if "target" in self._info else None
-        self._kept: OrderedDict[tuple[str, str, int], Operands] = OrderedDict()
+        self._stock = Stock(self._device, self._target)
+        self._anchors: Anchors | None = None
+        self._sensors: Sensors | None = None
+        self._race: Race | None = None
 
     @property
     def info(self) -> dict[str, Any]:
@@ -57,18 +65,20 @@ class Workbench:
         """Show that this process lives."""
         return {}
 
-    def open(self, _: Payload) -> dict[str, Any]:
-        """Create the context and bring the clock to where it stays."""
+    def open(self, payload: Payload) -> dict[str, Any]:
+        """Create the context, bring the clock to where it stays, and make the anchors."""
         if not self._interpreted:
             torch.cuda.set_device(self._device)
-            timing.warm_up(self._device)
+            timing.warm_up(self._device, payload["warm_s"])
+            with contextlib.suppress(torch.OutOfMemoryError):  # then times go without, which the record shows
+                self._anchors = Anchors(self._known_target, self._device)
         timing.settle_memory()
         return {"rss_bytes": _rss_bytes()}
 
     def prepare(self, payload: Payload) -> dict[str, Any]:
         """Make a workload's inputs and reference; names its vendors."""
         try:
-            operands = self._operands(payload)
+            operands = self._stock.of(payload)
         except OperatorFault as fault:
             return {"fault": str(fault)}
         return {"vendors": list(getattr(operands.reference, "VENDORS", {}))}
@@ -79,25 +89,21 @@ class Workbench:
 
     def measure(self, payload: Payload) -> dict[str, Any]:
         """Check a candidate, then time it."""
-        path = source_file(Path(payload["sources"]), payload["text"], payload["hash"])
 
         def measure(operands: Operands, result: dict[str, Any]) -> None:
-            try:
-                module = load_file(path, path.stem)
-                launch = module.launch
-            except (Exception, SystemExit) as error:
-                raise classify(error, "importing the rendered module", operands.synchronize) from error
-            try:
-                scratch = self._scratch(module, operands)
-
-                def call(arguments: list[Any] | None = None) -> None:
-                    launch(*(operands.arguments if arguments is None else arguments), *(buffer.tensor for buffer in scratch))
-
-                self._check_and_time(
-                    operands, result, call, scratch, lambda: [functools.partial(call, arguments) for arguments in operands.sets()], payload["cut_above_us"]
-                )
-            finally:
-                unload(module)
+            with self._loaded(payload, operands) as candidate:
+                scratch = candidate.scratch(operands)
+                call = candidate.checked_call(operands, scratch)
+                verdict = self._checked(operands, result, call, scratch, repeatable=not candidate.atomics)
+                began = time.perf_counter()
+                # A run in the interpreter may take seconds; then its own shape must do.
+                affordable = not self._interpreted or verdict.run_s < _LONGEST_EXTRA_S
+                neighbours = [Workload(**named) for named in payload["neighbours"]] if affordable else []
+                ragged = check_neighbour(candidate, neighbours, lambda workload: self._stock.neighbour(payload, workload))
+                result["check"]["ragged"] = ragged
+                result["phases_ms"]["ragged"] = _ms_since(began)
+                calls = [candidate.call(arguments, scratch) for arguments in operands.sets()]
+                self._time(operands, result, call, calls, verdict.run_s, payload["cut_above_us"])
 
         return self._run(payload, measure)
 
@@ -105,23 +111,69 @@ class Workbench:
         """Check a vendor's kernel, then time it."""
 
         def measure(operands: Operands, result: dict[str, Any]) -> None:
-            function = operands.reference.VENDORS[payload["name"]]
-            workload = operands.workload
-
-            def calls() -> list[Callable[[], Any]]:
-                return [functools.partial(function, workload, inputs) for inputs in operands.input_sets()]
-
-            self._check_and_time(operands, result, lambda: function(workload, operands.inputs), [], calls)
+            call, calls = self._vendor_calls(payload["name"], operands)
+            verdict = self._checked(operands, result, call, [], repeatable=False)
+            self._time(operands, result, call, calls, verdict.run_s, None)
 
         return self._run(payload, measure)
 
-    def _run(self, payload: Payload, measure: Callable[[Operands, dict[str, Any]], None]) -> dict[str, Any]:
+    def race_begin(self, payload: Payload) -> dict[str, Any]:
+        """Make ready for a race on one workload: fresh inputs, for its entrants and for the sets that they rotate through."""
+        self._end_race()
+        try:
+            operands = self._stock.of(payload)
+            kind = anchor_kind(operands.spec, operands.workload, self._known_target)
+            self._race = Race(operands, self._device, anchors=self._anchors, kind=kind, sensors=self._sensors_now())
+        except OperatorFault as fault:
+            return {"fault": str(fault)}
+        return {"rss_bytes": _rss_bytes()}
+
+    def race_enter(self, payload: Payload) -> dict[str, Any]:
+        """Check a candidate or a vendor's kernel on the race's inputs, and capture it."""
+        race = self._race
+        assert race is not None
+
+        def enter(operands: Operands, result: dict[str, Any]) -> None:
+            if "vendor" in payload:
+                call, calls = self._vendor_calls(payload["vendor"], operands)
+                self._checked(operands, result, call, [], repeatable=False, redraw=False)
+                race.enter(calls, checks=False)
+                return
+            candidate = race.stack.enter_context(self._loaded(payload, operands))
+            scratch = candidate.scratch(operands)
+            self._checked(operands, result, candidate.checked_call(operands, scratch), scratch, repeatable=not candidate.atomics, redraw=False)
+            race.enter([candidate.call(arguments, scratch) for arguments in operands.sets()], checks=True)
+
+        return self._run(payload, enter, racing=True)
+
+    def race_run(self, payload: Payload) -> dict[str, Any]:
+        """Race those that were entered, and end the race."""
+        assert self._race is not None
+        try:
+            found = self._race.run()
+            entrants = [{"status": one.status, "message": one.message, "times_us": [round(us, 4) for us in one.times_us]} for one in found.pop("entrants")]
+            return {"entrants": entrants, **{name: msgspec.to_builtins(value) for name, value in found.items()}}
+        finally:
+            self._end_race()
+
+    def _end_race(self) -> None:
+        if self._race is not None:
+            race, self._race = self._race, None
+            race.close()
+            timing.collect()
+
+    def _run(self, payload: Payload, measure: Callable[[Operands, dict[str, Any]], None], *, racing: bool = False) -> dict[str, Any]:
         result: dict[str, Any] = {"status": Status.OK, "message": "", "phases_ms": {}, "retire": False}
         try:
             began = time.perf_counter()
-            operands = self._operands(payload)
-            operands.advance()
-            held, before = operands.nbytes, self._allocated()
+            if racing:
+                assert self._race is not None
+                operands = self._race.operands
+            else:
+                self._end_race()
+                operands = self._stock.of(payload)
+                operands.advance()
+            held, before = self._stock.nbytes, self._allocated()
             result["phases_ms"]["prepare"] = _ms_since(began)
         except OperatorFault as fault:
             return {"fault": str(fault)}
@@ -131,45 +183,69 @@ class Workbench:
             result.update(status=failed.status, message=failed.message, retire=failed.poisoned)
             if failed.check is not None:
                 result["check"] = msgspec.to_builtins(failed.check)
-            if failed.spoiled and not failed.poisoned:
-                operands.spoil()
+            if failed.spoiled and not failed.poisoned and not racing:
+                self._stock.spoil(operands, failed.status)
         except OperatorFault as fault:
             return {"fault": str(fault)}
         except torch.OutOfMemoryError as error:
             # Not in `launch` itself, but comparing after it: the candidate may hold what is missing.
             result.update(status=Status.OUT_OF_RESOURCES, message=f"no memory left to check the outputs with: {error}", retire=True)
         began = time.perf_counter()
-        if not result["retire"]:
+        if not result["retire"] and not racing:
             timing.collect()
-            grown = self._allocated() - before - max(0, operands.nbytes - held)
+            grown = self._allocated() - before - max(0, self._stock.nbytes - held)
             result["retire"] = grown > _LEAK_BYTES or result.pop("capture_failed", False)
         result["phases_ms"]["release"] = _ms_since(began)
         return {**result, "rss_bytes": _rss_bytes()}
 
-    def _check_and_time(
-        self,
-        operands: Operands,
-        result: dict[str, Any],
-        call: Callable[[], Any],
-        scratch: list[Guarded],
-        calls: Callable[[], list[Callable[[], Any]]],
-        cut_above_us: float | None = None,
-    ) -> None:
+    def _loaded(self, payload: Payload, operands: Operands) -> AbstractContextManager[Candidate]:
+        return loaded(payload, Path(payload["sources"]), self._device, operands.synchronize)
+
+    @staticmethod
+    def _vendor_calls(name: str, operands: Operands) -> tuple[Callable[[], Any], list[Callable[[], Any]]]:
+        function = operands.reference.VENDORS[name]
+        workload = operands.workload
+        return lambda: function(workload, operands.inputs), [functools.partial(function, workload, inputs) for inputs in operands.input_sets()]
+
+    def _checked(
+        self, operands: Operands, result: dict[str, Any], call: Callable[[], Any], scratch: list[Guarded], *, repeatable: bool, redraw: bool = True
+    ) -> Verdict:
         began = time.perf_counter()
-        verdict = self._check(operands, call, scratch)
+        try:
+            verdict = check_call(operands, call, scratch, repeatable=repeatable)
+        except CandidateFailed as failed:
+            if operands.fresh or failed.status is not Status.WRONG_RESULT or not redraw:
+                raise
+            # The inputs and their reference have served other candidates, one of which may have written over them unseen.
+            operands.draw()
+            verdict = check_call(operands, call, scratch, repeatable=repeatable)
         result.update(check=msgspec.to_builtins(verdict.check), bitwise_equal=verdict.bitwise_equal)
         result["phases_ms"]["check"] = _ms_since(began)
+        return verdict
+
+    def _time(
+        self, operands: Operands, result: dict[str, Any], call: Callable[[], Any], calls: list[Callable[[], Any]], run_s: float, cut_above_us: float | None
+    ) -> None:
+        kind = anchor_kind(operands.spec, operands.workload, self._known_target) if self._anchors is not None else "memory"
+        states: list[DeviceState | None] = []
         try:
             if self._interpreted:
-                timed = timing.time_interpreted(call, wall_us=verdict.run_s * 1e6, cut_above_us=cut_above_us)
+                timed = timing.time_interpreted(call, wall_us=run_s * 1e6, cut_above_us=cut_above_us)
             else:
-                timed = timing.time_on_device(calls(), self._device, cut_above_us=cut_above_us)
+                timed = timing.time_on_device(
+                    calls,
+                    self._device,
+                    cut_above_us=cut_above_us,
+                    anchor=self._anchors.taker(kind) if self._anchors is not None else None,
+                    while_busy=lambda: states.append(self._sensors_now().read()),
+                )
         except OperatorFault:
             raise
         except (Exception, SystemExit) as error:
             raise classify(error, "timing", operands.synchronize) from error
         result["phases_ms"].update(timed.phases_ms)
-        found = measurement(timed.protocol, timed.samples_us)
+        anchor = self._anchors.told(kind, timed.anchor_us) if self._anchors is not None else None
+        found = measurement(timed.protocol, timed.samples_us, anchor=anchor, state=states[0] if states else None)
         result.update(measurement=msgspec.to_builtins(found), capture_failed=timed.capture_failed)
         if timed.cut:
             message = f"cut after {found.samples} samples: {found.median_us:.1f} µs is over {timing.CUT_FACTOR:g} times {cut_above_us:.1f} µs"
@@ -177,58 +253,22 @@ class Workbench:
         elif self._target is not None:
             self._judge(operands, result, found.median_us)
 
-    def _check(self, operands: Operands, call: Callable[[], Any], scratch: list[Guarded]) -> Verdict:
-        try:
-            return check_call(operands, call, scratch)
-        except CandidateFailed as failed:
-            if operands.fresh or failed.status is not Status.WRONG_RESULT:
-                raise
-        # The inputs and their reference have served other candidates, one of which may have written over them unseen.
-        operands.draw()
-        return check_call(operands, call, scratch)
-
     def _judge(self, operands: Operands, result: dict[str, Any], median_us: float) -> None:
-        assert self._target is not None
-        floor = roofline(operands.spec, operands.workload, self._target, operand_bytes=operands.set_bytes * len(operands.sets()))
+        floor = roofline(operands.spec, operands.workload, self._known_target, operand_bytes=operands.set_bytes * len(operands.sets()))
         if floor.impossible(median_us):
             bound = f"{floor.flops / 1e9:.3g} GFLOP" if floor.bound == "compute" else f"{floor.bytes_moved / 1e6:.3g} MB"
-            message = f"{median_us:.2f} µs is under the {floor.floor_us:.2f} µs that {bound} take at the peak rate of {self._target.name}"
+            message = f"{median_us:.2f} µs is under the {floor.floor_us:.2f} µs that {bound} take at the peak rate of {self._known_target.name}"
             result.update(status=Status.IMPOSSIBLE, message=message)
 
-    def _scratch(self, module: Any, operands: Operands) -> list[Guarded]:
-        workspace = getattr(module, "workspace", None)
-        if workspace is None:
-            return []
-        try:
-            wanted = list(workspace(*operands.arguments) or [])
-            return [
-                Guarded(f"scratch {index}", tuple(int(extent) for extent in shape), torch_dtype(dtype), None, self._device)
-                for index, (shape, dtype) in enumerate(wanted)
-            ]
-        except (Exception, SystemExit) as error:
-            raise classify(error, "workspace", operands.synchronize) from error
+    @property
+    def _known_target(self) -> Target:
+        assert self._target is not None
+        return self._target
 
-    def _operands(self, payload: Payload) -> Operands:
-        workload = Workload(**payload["workload"])
-        key = (payload["folder"], workload.key, int(payload["seed"]))
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
-        while self._kept and (len(self._kept) >= _KEPT_WORKLOADS or sum(kept.nbytes for kept in self._kept.values()) > self._most_bytes()):
-            self._kept.popitem(last=False)
-        operands = Operands(
-            operator=payload["operator"],
-            folder=Path(payload["folder"]),
-            workload=workload,
-            seed=int(payload["seed"]),
-            device=self._device,
-            l2_bytes=self._target.l2_bytes if self._target else 0,
-        )
-        self._kept[key] = operands
-        return operands
-
-    def _most_bytes(self) -> int:
-        return _KEPT_CPU_BYTES if self._target is None else int(self._target.memory_bytes * _KEPT_SHARE)
+    def _sensors_now(self) -> Sensors:
+        if self._sensors is None:
+            self._sensors = Sensors(self._device)
+        return self._sensors
 
     def _allocated(self) -> int:
         return 0 if self._interpreted else int(torch.cuda.memory_allocated(self._device))

@@ -87,7 +87,7 @@ def is_best_file(path: Path) -> bool:
 
 def _entries(lines: Sequence[Line]) -> tuple[BestEntry, ...]:
     times = vendor_times(line for line in lines if isinstance(line, VendorRecord))
-    return with_vendors(best_entries(line for line in lines if isinstance(line, Record)), times)
+    return with_vendors(best_entries(lines), times)
 
 
 def _covers(args: argparse.Namespace, lines: Sequence[Line]) -> tuple[Cover, ...]:

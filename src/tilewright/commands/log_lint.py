@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
+from tilewright.bulk.lint import Whole, lint_file
+from tilewright.bulk.parts import is_large
 from tilewright.commands.output import emit, emit_json, table
 from tilewright.errors import ExitCode
 from tilewright.library import find_operators
-from tilewright.lint import Finding, lint
+from tilewright.lint import Finding, FloorUs, Inspect, lint
 from tilewright.log import TuningLog
+from tilewright.reach import inspector
 from tilewright.roofline import floor_us
 from tilewright.target import Target
 from tilewright.workload import Workload
@@ -28,17 +34,24 @@ def run(args: argparse.Namespace) -> ExitCode:
     answers: list[dict[str, Any]] = []
     failed = False
     for path in args.logs:
-        contents = TuningLog(path).read()
-        findings = lint(contents, floor_us=floor, templates=templates)
+        count, findings = _lint(path, floor_us=floor, templates=templates, inspect=inspector(operators))
         failed = failed or any(finding.severity == "fault" for finding in findings)
-        answers.append({"log": str(path), "lines": len(contents.lines), "findings": [asdict(finding) for finding in findings]})
+        answers.append({"log": str(path), "lines": count, "findings": [asdict(finding) for finding in findings]})
         if not args.json:
-            emit(f"{path}: {len(contents.lines):,} lines, {_sum(findings)}")
+            emit(f"{path}: {count:,} lines, {_sum(findings)}")
             if findings:
                 emit(table(("line", "kind", "rule", "what is wrong"), [(f.number, f.severity, f.rule, f.message) for f in findings], indent="  "))
     if args.json:
         emit_json(answers)
     return ExitCode.FAILED if failed else ExitCode.OK
+
+
+def _lint(path: Path, *, floor_us: FloorUs, templates: Mapping[str, frozenset[str]], inspect: Inspect) -> tuple[int, tuple[Finding, ...]]:
+    if is_large([path]):
+        with suppress(Whole):
+            return lint_file(path, floor_us=floor_us, templates=templates, inspect=inspect)
+    contents = TuningLog(path).read()
+    return len(contents.lines), lint(contents, floor_us=floor_us, templates=templates, inspect=inspect)
 
 
 def _sum(findings: tuple[Finding, ...]) -> str:

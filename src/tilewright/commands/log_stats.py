@@ -10,7 +10,7 @@ from tilewright.best import best_of
 from tilewright.commands.logs import read_logs
 from tilewright.commands.output import emit, emit_json, table
 from tilewright.errors import ExitCode
-from tilewright.record import Line, Record, RecordedSpace, Status, VendorRecord
+from tilewright.record import Line, RaceRecord, Record, RecordedSpace, Status, VendorRecord
 from tilewright.report import format_config, format_us
 from tilewright.state import LogState
 
@@ -52,11 +52,12 @@ def _sum_up(lines: tuple[Line, ...]) -> dict[str, Any]:
         "spaces": [line.operator for line in lines if isinstance(line, RecordedSpace)],
         "statuses": {str(status): count for status, count in Counter(record.status for record in records).most_common()},
         "failures": [{"status": str(status), "message": message, "records": count} for (status, message), count in failures.most_common()],
-        "workloads": _workloads(records),
+        "races": sum(isinstance(line, RaceRecord) for line in lines),
+        "workloads": _workloads(records, [line for line in lines if isinstance(line, RaceRecord)]),
     }
 
 
-def _workloads(records: list[Record]) -> list[dict[str, Any]]:
+def _workloads(records: list[Record], races: list[RaceRecord]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, str], list[Record]] = defaultdict(list)
     for record in records:
         groups[record.workload.key, record.target.key].append(record)
@@ -65,8 +66,8 @@ def _workloads(records: list[Record]) -> list[dict[str, Any]]:
         counts = {"records": len(group), "ok": sum(record.status is Status.OK for record in group)}
         where = {"workload": workload, "target": group[0].target.name, **counts}
         rows += [
-            {**where, "protocol": protocol, "best_us": record.measurement and record.measurement.median_us, "best": dict(record.config)}
-            for (_, _, protocol), record in best_of(group).items()
+            {**where, "protocol": protocol, "best_us": record.measurement and record.measurement.ranked_us, "best": dict(record.config)}
+            for (_, _, protocol), record in best_of([*group, *races]).items()
         ] or [{**where, "protocol": None, "best_us": None, "best": None}]
     return rows
 

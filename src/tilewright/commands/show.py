@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> ExitCode:
 
 
 def _choose(args: argparse.Namespace) -> Record:
-    chosen = best_of(line for line in read_logs([args.log]) if isinstance(line, Record))
+    chosen = best_of(read_logs([args.log]))
     if not chosen:
         raise UsageError(f"{args.log} has no record that is both correct and timed; `tilewright log stats {args.log}` sums up why")
     workload = _workload_key(args, chosen)

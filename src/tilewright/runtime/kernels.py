@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -100,10 +99,10 @@ class Recorder:
         if kernel is None:
             raise Unplannable("a hook of Triton's forbids compiling")
         kernel = kernel.result() if hasattr(kernel, "result") else kernel
-        bound = inspect.signature(function.fn).bind(*arguments, **{name: value for name, value in named.items() if name in function.arg_names})
+        bound = function.signature.bind(*arguments, **{name: value for name, value in named.items() if name in function.arg_names})
         bound.apply_defaults()
-        blocks = tuple(grid(bound.arguments) if callable(grid) else grid)
-        return Launch(kernel, (*map(int, blocks), 1, 1)[:3], tuple(bound.arguments.values()))
+        first, second, third, *_ = (*map(int, grid(bound.arguments) if callable(grid) else grid), 1, 1, 1)
+        return Launch(kernel, (first, second, third), tuple(bound.arguments.values()))
 
     def _watch(self, function: Any, device: int) -> None:
         """Have the function's compiler counted, and ask the store of compiled kernels before it."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tilewright.errors import UsageError, nearest
-from tilewright.search.base import History, Proposer, grid_search, random_search
+from tilewright.search.base import History, Proposer, WideProposer, grid_search, random_search
 
 if TYPE_CHECKING:
     from tilewright.search.model import Estimate
     from tilewright.space import SearchSpace
 
-__all__ = ["DEFAULT_SEARCHER", "SEARCHERS", "History", "Proposer", "make_proposer"]
+__all__ = ["DEFAULT_SEARCHER", "SEARCHERS", "History", "Proposer", "WideProposer", "make_proposer"]
 
 # Names a user may ask for, with a line for the help text.
 SEARCHERS: Final[dict[str, str]] = {
@@ -47,8 +47,7 @@ def make_proposer(name: str, space: SearchSpace, *, seed: int, history: History 
 
         return StudyProposer(space, tpe_sampler(space, seed=seed), seed=seed, history=history)
     if name == "cost":
-        from tilewright.search.cost import CostSampler
-        from tilewright.search.study import StudyProposer
+        from tilewright.search.wide import CostProposer
 
-        return StudyProposer(space, CostSampler(space, seed=seed, estimate=estimate), seed=seed, history=history)
+        return CostProposer(space, seed=seed, history=history, estimate=estimate)
     raise UsageError(f"unknown search {name!r}; {nearest(name, SEARCHERS)}")

@@ -6,10 +6,10 @@ import itertools
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from tilewright.errors import SpaceError
-from tilewright.record import Config, Value, config_key
+from tilewright.record import Config, Resources, Value, config_key
 
 if TYPE_CHECKING:
     from tilewright.space import Knob, SearchSpace
@@ -43,6 +43,19 @@ class Proposer(Protocol):
 
     def tell(self, config: Config, time_us: float | None) -> None:
         """Report a candidate's time in µs, or None for one that failed."""
+        ...
+
+
+@runtime_checkable
+class WideProposer(Proposer, Protocol):
+    """A searcher that lets more be built than is measured."""
+
+    def widen(self, count: int) -> list[dict[str, Value]]:
+        """Configs worth building next, the most promising first: not built, asked or told before."""
+        ...
+
+    def built(self, config: Config, resources: Resources | None) -> None:
+        """Report what a build needs, or None where it failed; from then on `ask` chooses among what was built while any is left."""
         ...
 
 

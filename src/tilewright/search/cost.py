@@ -91,6 +91,7 @@ class CostSampler(BaseSampler):
         self._model.build(number, resources)
         if resources is None:
             self._told.append((dict(config), None))
+            self._built.pop(number, None)
         else:
             self._built[number] = resources
 

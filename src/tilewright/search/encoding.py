@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.knobs import Knob, Value
+from tilewright.knobs import Knob
 from tilewright.record import Config
 
 Matrix = NDArray[np.float64]
@@ -87,18 +87,17 @@ class Encoding:
 
     def rows(self, configs: Iterable[Config]) -> NDArray[np.intp]:
         """Index rows of configs, `[configs, knobs]`."""
-        return np.array([self.indices(config) for config in configs], dtype=np.intp).reshape(-1, len(self.knobs))
+        indices = [self.indices(config) for config in configs]
+        return np.array(indices, dtype=np.intp).reshape(len(indices), len(self.knobs))
 
 
 def _coordinates(knob: Knob) -> list[Matrix]:
     """Numeric coordinates of a knob's candidates, each scaled to 0..1; none for words."""
     if not knob.ordered:
         return []
-    columns: list[list[Value]] = (
-        [list(part) for part in zip(*(value for value in knob.values if isinstance(value, list)), strict=True)]
-        if isinstance(knob.values[0], list)
-        else [list(knob.values)]
-    )
+    splits = [value for value in knob.values if isinstance(value, list)]
+    # The outermost part of a split follows from the others.
+    columns: list[list[Any]] = [list(part) for part in zip(*splits, strict=True)][1:] if splits else [list(knob.values)]
     return [scaled for column in columns if (scaled := _scaled(column)) is not None]
 
 

@@ -31,7 +31,7 @@ class Prior:
     scale: tuple[float, float] = (float(np.log(0.7)), 1.0)
     exact: tuple[float, float] = (0.0, 1.0)
     signal: tuple[float, float] = (0.0, 1.0)
-    noise: tuple[float, float] = (float(np.log(1e-2)), 1.5)
+    noise: tuple[float, float] = (-7.0, 1.0)
 
 
 class Gaussian:
@@ -87,8 +87,8 @@ class Gaussian:
 
     def _loss(self, theta: Matrix, distances: list[Matrix], values: Matrix) -> tuple[float, Matrix]:
         """Negative log posterior of the hyperparameters, and its gradient."""
-        inverse = np.exp(-2 * theta[:-2])
-        squared = np.zeros((len(values), len(values)))
+        inverse: Matrix = np.exp(-2 * theta[:-2])
+        squared: Matrix = np.zeros((len(values), len(values)))
         for weight, distance in zip(inverse, distances, strict=True):
             squared += weight * distance
         shape, slope = _matern(squared)

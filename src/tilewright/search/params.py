@@ -72,7 +72,7 @@ def decoded(space: SearchSpace, params: Mapping[str, Any]) -> dict[str, Value] |
     def choose(knob: Knob) -> Value:
         if knob.id not in params:
             raise _Foreign
-        return knob.values[params[knob.id]]
+        return knob.values[int(params[knob.id])]
 
     try:
         evaluation = space.evaluate(choose)

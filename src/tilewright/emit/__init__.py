@@ -1,0 +1,78 @@
+"""From a best file to a plain Python package that imports only torch and triton."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tilewright.aliases import select
+from tilewright.best import BestFile
+from tilewright.canonical import sha256_text
+from tilewright.emit.package import check_name, package_files
+from tilewright.emit.plan import Misfit, Mode, Plan, Refused, make_plan
+from tilewright.emit.write import write_package
+from tilewright.library import Operator
+from tilewright.workload import Workload
+
+__all__ = ["Emitted", "Misfit", "Mode", "Plan", "Refused", "emit_package"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emitted:
+    """A package that was written.
+
+    Attributes:
+        folder: its own.
+        plan: what is in it.
+        files: their paths below the folder.
+    """
+
+    folder: Path
+    plan: Plan
+    files: tuple[str, ...]
+
+
+def emit_package(
+    best: BestFile,
+    operators: Mapping[str, Operator],
+    output: Path,
+    *,
+    name: str = "tuned_kernels",
+    mode: Mode = Mode.DEFAULT,
+    target: str = "",
+    triton: str = "",
+    required: Iterable[Workload] = (),
+    vendors: bool = False,
+    on_miss: str = "error",
+) -> Emitted:
+    """Write a package of all schedules of a best file: the same file, templates and options give the same bytes.
+
+    Args:
+        best: entries and ranges.
+        operators: by name, as `find_operators` gives them.
+        output: the folder to put the package's folder in.
+        name: of the package.
+        mode: how to take what does not fit.
+        target: only for this one (an alias such as `h200-sxm`, or an arch); all where empty.
+        triton: minor version of Triton that it is for; not compared where empty.
+        required: workloads that must be served.
+        vendors: whether a vendor's kernel serves the workloads where it was faster.
+        on_miss: what a call does that nothing serves.
+
+    Raises:
+        Refused: something does not fit that the mode does not let pass.
+        UsageError: a name is wrong, or an operator's files cannot stand alone.
+        HostError: it cannot be written.
+    """
+    check_name(name)
+    if target:
+        keys = {found.key for found in select(target, (line.target for line in (*best.entries, *best.ranges)))}
+        best = BestFile(
+            entries=tuple(entry for entry in best.entries if entry.target.key in keys), ranges=tuple(line for line in best.ranges if line.target.key in keys)
+        )
+    plan = make_plan(best, operators, mode=mode, triton=triton, required=required, vendors=vendors)
+    files = package_files(plan, name=name, mode=mode, best_hash=sha256_text(best.text), on_miss=on_miss)
+    folder = output / name
+    write_package(folder, files)
+    return Emitted(folder=folder, plan=plan, files=tuple(files))

@@ -1,0 +1,54 @@
+"""What races decided, put together over sessions. Nothing here depends on the order of lines."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
+
+from tilewright.identity import Keys
+from tilewright.record import Racer, RaceRecord, Status, config_key
+
+# A schedule among those of one workload and target: its config's text and its source's hash.
+Schedule: TypeAlias = tuple[str, str]
+
+# Verdicts that a schedule is wrong. One of them outweighs any number of passes of the same code: a race shows only sometimes.
+WRONG = frozenset({Status.WRONG_RESULT, Status.OUT_OF_BOUNDS})
+
+
+def schedule_of(racer: Racer) -> Schedule:
+    """What tells a raced schedule apart."""
+    return config_key(racer.config), racer.source
+
+
+def wrong_in(races: Iterable[RaceRecord], keys: Keys) -> frozenset[tuple[str, str, str, str]]:
+    """Schedules that were found wrong in a race: workload key, target key, config and source."""
+    return frozenset(
+        (keys.workload(race.workload), keys.target(race.target), *schedule_of(racer))
+        for race in races
+        for racer in race.racers
+        if not racer.vendor and racer.status in WRONG
+    )
+
+
+def winners(races: Iterable[RaceRecord], keys: Keys) -> Mapping[tuple[str, str, str], frozenset[Schedule]]:
+    """The schedules that won, by workload key, target key and protocol.
+
+    A winner of one race that lost another to one that it never beat itself is out: the two met, and that decided. Where
+    winners beat each other in a circle, all of them stay.
+    """
+    beats: dict[tuple[str, str, str], set[tuple[Schedule, Schedule]]] = defaultdict(set)
+    won: dict[tuple[str, str, str], set[Schedule]] = defaultdict(set)
+    for race in races:
+        if race.winner is None:
+            continue
+        key = (keys.workload(race.workload), keys.target(race.target), race.protocol)
+        first = schedule_of(race.racers[race.winner])
+        won[key].add(first)
+        beats[key] |= {(first, schedule_of(other)) for other in race.racers if not other.vendor and schedule_of(other) != first}
+    found: dict[tuple[str, str, str], frozenset[Schedule]] = {}
+    for key, schedules in won.items():
+        pairs = beats[key]
+        left = {loser for loser in schedules if not any((winner, loser) in pairs and (loser, winner) not in pairs for winner in schedules)}
+        found[key] = frozenset(left or schedules)
+    return found
