@@ -3,7 +3,7 @@
     python benchmarks/log_scale.py [--records 1000000] [--folder DIR] [--out DIR]
 
 The log is made of records as the tuner writes them: many workloads, 64 trials to a session and workload, a start line before each
-record, some failures. It is some 2.2 GB, and is kept in the folder for the next run. Each command runs in a process of its own; its time is the wall
+record, some failures. It is some 1.8 GB, and is kept in the folder for the next run. Each command runs in a process of its own; its time is the wall
 clock's and the CPU's, its memory the largest sum of resident sets of its processes, less what they share.
 """
 
@@ -27,6 +27,8 @@ from tilewright.target import Toolchain, named_target
 from tilewright.workload import Workload
 
 TRIALS = 64
+# Records that are made one by one; further ones are copies of them in other sessions.
+BASE = 20_000
 
 
 def make_log(path: Path, records: int, *, seed: int = 0) -> None:
@@ -35,11 +37,7 @@ def make_log(path: Path, records: int, *, seed: int = 0) -> None:
     operator = find_operator("matmul")
     target = named_target("sm_90")
     toolchain = Toolchain(triton="3.6.0", ptxas="12.8/12.9", torch="2.11.0+cu130", driver="580.159.04")
-    workloads = [
-        workload
-        for name in ("llama3-8b", "llama3-70b", "qwen2.5-7b", "qwen3-8b")
-        for workload in operator.spec.workload_set(name)
-    ][:200]
+    workloads = [workload for name in ("llama3-8b", "llama3-70b", "qwen2.5-7b", "qwen3-8b") for workload in operator.spec.workload_set(name)][:200]
     spaces = [operator.space(workload, target).sample(min(2 * TRIALS, 256), rng) for workload in workloads]
     floors = [floor_us(operator.spec, workload, target) or 1.0 for workload in workloads]
     hashes = {name: template.hash for name, template in operator.templates.items()}
@@ -139,14 +137,17 @@ def main() -> None:
     log = args.folder / f"log_{args.records}.jsonl"
     halves = [args.folder / f"half_{args.records}_{index}.jsonl" for index in (0, 1)]
     if not log.exists():
-        make_log(halves[0], args.records // 2, seed=1)
-        make_log(halves[1], args.records - args.records // 2, seed=2)
-        log.write_bytes(b"")
+        base = args.folder / "base.jsonl"
+        make_log(base, min(BASE, args.records // 2))
+        lines = base.read_bytes()
+        copies = args.records // BASE or 2
+        for index, half in enumerate(halves):
+            with half.open("wb") as file:
+                for copy in range(index, copies, 2):
+                    file.write(lines.replace(b'"session":"0000', b'"session":"%04x' % copy))
         with log.open("wb") as file:
             for half in halves:
-                with half.open("rb") as source:
-                    while block := source.read(1 << 24):
-                        file.write(block)
+                file.write(half.read_bytes())
     merged = args.folder / "merged.jsonl"
     merged.unlink(missing_ok=True)
     commands = {

@@ -99,27 +99,33 @@ class ChildRunner:
     def _race(self, job: RaceJob) -> RaceOutcome:
         """Check and capture each racer, then time all in turns.
 
-        A racer that takes the child down is out, and the others enter anew: each failure costs one racer, and nothing else.
+        A racer that fails is out. Where it took the child down, or may have written over what the others are compared with, those
+        enter anew: each failure costs one racer, and nothing else.
         """
         entries: list[tuple[str, dict[str, Any]]] = [(f"schedule {place}", _source(source)) for place, source in enumerate(job.sources)]
         entries += [(f"vendor {name}", {"vendor": name}) for name in self._prepare(job)]
         out: dict[str, RaceEntrant] = {}
         found: Mapping[str, Any] = {}
-        while True:
+        afresh = False
+        for _ in range(2 * len(entries) + 1):  # more than each can fail; the child may be replaced for its size as well
             racing = [(name, entry) for name, entry in entries if name not in out]
             if not racing:
                 break
             self._prepare(job)
-            self._expect(self._worker.request("race_begin", self._payload(job), _PREPARE_TIMEOUT_S), "the race cannot begin")
+            begin = {**self._payload(job), "afresh": afresh}
+            self._expect(self._worker.request("race_begin", begin, _PREPARE_TIMEOUT_S), "the race cannot begin")
             pid = self._worker.pid
+            afresh = False
             for name, entry in racing:
-                outcome = self._outcome(self._worker.request("race_enter", {**self._payload(job), **entry}, self._timeout_s))
+                reply = self._worker.request("race_enter", {**self._payload(job), **entry}, self._timeout_s)
+                outcome = self._outcome(reply)
                 if outcome.status is not Status.OK:
                     out[name] = RaceEntrant(status=outcome.status, message=outcome.message)
-                if self._worker.pid != pid:
+                    afresh = bool(reply.result.get("spoiled"))
+                if afresh or self._worker.pid != pid:
                     break
-            if self._worker.pid != pid:
-                continue  # with it went all that had entered
+            if afresh or self._worker.pid != pid:
+                continue
             entered = [name for name, _ in racing if name not in out]
             reply = self._worker.request("race_run", self._payload(job), _RACE_TIMEOUT_S)
             if reply.kind != "ok":
@@ -133,8 +139,9 @@ class ChildRunner:
             for name, entrant in zip(entered, found["entrants"], strict=True):
                 out[name] = RaceEntrant(status=Status(entrant["status"]), message=entrant["message"], times_us=tuple(entrant["times_us"]))
             break
+        unraced = RaceEntrant(status=Status.CRASH, message="the race could not be begun for the failures of others")
         return RaceOutcome(
-            schedules=tuple(out[f"schedule {place}"] for place in range(len(job.sources))),
+            schedules=tuple(out.get(f"schedule {place}", unraced) for place in range(len(job.sources))),
             vendors={name.removeprefix("vendor "): entrant for name, entrant in out.items() if name.startswith("vendor ")},
             rounds=int(found.get("rounds", 0)),
             anchor=msgspec.convert(found.get("anchor"), Anchor | None),

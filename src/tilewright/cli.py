@@ -64,7 +64,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tilewright {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     common = _common()
-    for add in (_operators, _space, _check, _tune, _best, _emit, _show, _log, _doctor):
+    for add in (_operators, _space, _check, _tune, _best, _emit, _show, _verify, _log, _doctor):
         add(commands, common)
     return parser
 
@@ -184,6 +184,17 @@ def _show(commands: _Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--protocol", metavar="NAME", help="timing protocol, where the log has several")
 
 
+def _verify(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    parser = _add(commands, common, "verify", "measure chosen schedules again beside their default and vendors; exit 1 where one does not hold")
+    parser.add_argument("file", metavar="LOG|BEST", type=Path, help="tuning log (.jsonl or .jsonl.gz) or best file")
+    parser.add_argument("--device", metavar="NAME", default="auto", help="auto, cuda:N, interpreter or recorded:FILE (default: auto)")
+    parser.add_argument("--target", metavar="NAME", help="named target to compile for where no GPU is used (default: sm_90)")
+    parser.add_argument("--tolerance", metavar="SHARE", type=_share, default=0.03, help="share by which a time may differ and still hold (default: 0.03)")
+    parser.add_argument("--jobs", metavar="N", type=_count, help="compiler processes (default: all cores but one)")
+    parser.add_argument("--update", action="store_true", help="append the new records to the log; nothing is rewritten")
+    parser.add_argument("--log", metavar="FILE", type=Path, help="log to append to with --update (default: LOG itself)")
+
+
 def _log(commands: _Commands, common: argparse.ArgumentParser) -> None:
     log = commands.add_parser("log", help="check, sum up or import logs", description="Check, sum up or import logs.", allow_abbrev=False)
     actions = log.add_subparsers(metavar="ACTION", required=True)
@@ -215,4 +226,11 @@ def _seconds(text: str) -> float:
     number = float(text)
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"must be more than 0 seconds, not {text}")
+    return number
+
+
+def _share(text: str) -> float:
+    number = float(text)
+    if not 0 < number < 1:
+        raise argparse.ArgumentTypeError(f"must be between 0 and 1, not {text}")
     return number

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tilewright.builder import Builder, CompileBuilder
+from tilewright.carrying import carries
 from tilewright.errors import NoDevice, UsageError
 from tilewright.library import Operator, find_operator
 from tilewright.log import TuningLog
@@ -175,7 +176,9 @@ def _open_children(device: str, operator: Operator, target: str | None, jobs: in
         make_workload=make_workload,
         make_space=lambda workload: operator.space(workload, compile_target),
         make_source=lambda workload, config: operator.render(workload, compile_target, config),
-        neighbours=Neighbours(lambda workload, config, schedule: operator.templates[schedule].instantiate(workload, compile_target, config, carried=True)),
+        neighbours=Neighbours(
+            lambda workload, config, source: carries(operator.templates[source.schedule], workload, compile_target, config, source.hash)
+        ),
         _stack=stack,
     )
 

@@ -16,8 +16,9 @@ from tilewright import runtime
 from tilewright.best import best_entries
 from tilewright.bestfile import BestEntry, BestFile, BestRange, Pins, parse_best_file
 from tilewright.cache import cache_root
+from tilewright.carrying import carries
 from tilewright.children.modules import load_file, operator_module, source_file
-from tilewright.errors import NoDevice, SpaceError, UsageError, nearest
+from tilewright.errors import NoDevice, UsageError, nearest
 from tilewright.library import Operator, find_operator
 from tilewright.log import TuningLog
 from tilewright.record import Config
@@ -87,8 +88,8 @@ def load(
         operator: the operator's name.
         logs: tuning logs, or best files made from them.
         templates: folders of operators, before those that come with Tilewright.
-        on_miss: what a call does that no record serves. `error` raises `Miss`; `default` runs the author's default schedule; `nearest` the
-            schedule of the nearest workload that is legal for this one; `vendor` the first of the operator's vendors. A function is told of
+        on_miss: what a call does that no record serves. `error` raises `Miss`; `default` runs the author's default schedule;
+            `nearest` that of the nearest workload whose module can serve this one as it is; `vendor` the first of the operator's vendors. A function is told of
             the miss and returns a module with `launch`, or None: `tilewright.TuneOnMiss` tunes at the first encounter.
         strict: whether a Triton minor or a driver branch other than the record's is an error; else it is a warning. A source that renders
             differently is always an error.
@@ -221,10 +222,11 @@ class _Loader:
         identity = dict(missed.identity)
         entries = [entry for entry in self.best.entries if _same(entry, workload) and _is(entry.target, identity)]
         for entry in sorted(entries, key=lambda entry: (_octaves(entry.workload, workload), entry.workload.key)):
-            try:
-                return source_module(self.operator.instantiate(workload, compiled_for(entry.target), entry.config, carried=True))
-            except SpaceError:
-                continue  # not legal for this workload; the next one may be
+            target = compiled_for(entry.target)
+            source = self.operator.instantiate(entry.workload, target, entry.config)
+            # Another module would be one that nobody tuned; and what the template refuses may compute something else.
+            if carries(self.operator.template(entry.config), workload, target, entry.config, source.hash):
+                return source_module(source)
         return None
 
 

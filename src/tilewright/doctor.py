@@ -12,9 +12,11 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import fmean, median, pstdev
 from typing import Any, Final, Literal
 
-from tilewright.errors import ExitCode
+from tilewright.device_lock import DeviceLock
+from tilewright.errors import ExitCode, HostError
 
 # Supported Triton, first and last minor version: docs/compatibility.md.
 TRITON_RANGE: Final = ((3, 6), (3, 9))
@@ -22,6 +24,10 @@ TRITON_RANGE: Final = ((3, 6), (3, 9))
 PROBE_TIMEOUT_S: Final = 120.0
 # guess: a session's log takes some MB and a search's builds some 100 MB; below this, both are in danger.
 LEAST_FREE_BYTES: Final = 2**30
+
+# Anchors by graph replay varied by 1-3% beside 14 busy processes (H200, 2026-11).
+MOST_NOISE: Final = 0.03
+MOST_APART: Final = 0.05  # guess: of kernels of 30 to 100 µs, twenty to a pair of events
 
 State = Literal["ok", "note", "fail"]
 
@@ -64,6 +70,8 @@ def examine(log_folder: Path) -> Iterator[Finding]:
         elif not versions["cuda"] and any(device.name.startswith("gpu") for device in devices):
             advice = "install torch's CUDA build (extra: gpu), or remove .venv and run ./bootstrap again"
             yield Finding(name="cuda", state="fail", detail="there is a GPU, and torch is its CPU build", advice=advice)
+        if versions["cuda_devices"]:
+            yield from _measuring(str(versions.get("device_id", "")))
     yield _folder("log folder", log_folder)
     cache = Path(os.environ.get("TILEWRIGHT_CACHE") or Path.home() / ".cache" / "tilewright")
     yield _folder("cache folder", cache)
@@ -102,6 +110,46 @@ def _interpreter() -> Finding:
         advice = "docs/compatibility.md names the versions that go together"
         return Finding(name="interpreter", state="fail", detail="a tiny kernel gave a wrong result", advice=advice)
     return Finding(name="interpreter", state="ok", detail="a tiny kernel gave the right result")
+
+
+def _measuring(device_id: str) -> Iterator[Finding]:
+    """Whether times of the first GPU can be trusted: measured, unless another session is at it."""
+    lock = DeviceLock(device_id or "cuda-0")
+    try:
+        lock.acquire(lambda _: None, timeout_s=0.0)
+    except HostError as error:
+        yield Finding(name="timing", state="note", detail=f"not measured: {error}", advice="ask again when that session has ended")
+        return
+    try:
+        answer = _probe("measuring", {})
+    except _ProbeFailed as failure:
+        yield Finding(name="timing", state="fail", detail=str(failure), advice="a kernel does not run on this GPU: compare torch's CUDA with the driver")
+        return
+    finally:
+        lock.release()
+    yield from judge_timing(answer)
+
+
+def judge_timing(answer: Mapping[str, Any]) -> Iterator[Finding]:
+    """Findings from times of the anchors, by graph replay and by events, and the device's state meanwhile."""
+    for kind, times in answer["anchors"].items():
+        graph, events = median(times["graph_us"]), median(times["events_us"])
+        noise = pstdev(times["graph_us"]) / fmean(times["graph_us"])
+        apart = abs(graph / events - 1)
+        detail = f"{graph:.1f} µs ({graph / times['nominal_us']:.2f} of its nominal time), varies by {100 * noise:.1f}%, events say {events:.1f} µs"
+        advice = ""
+        if noise > MOST_NOISE:
+            advice = "something else uses this GPU, or its clocks wander: times of short searches will not be worth much"
+        elif apart > MOST_APART:
+            advice = "graph replay and events disagree: the host may be too slow to keep the GPU busy, and what cannot be captured is timed badly"
+        yield Finding(name=f"{kind} anchor", state="note" if advice else "ok", detail=detail, advice=advice)
+    state = answer.get("state") or {}
+    held = [reason for reason in state.get("throttle", []) if reason != "sw_power_cap"]
+    detail = f"{state.get('sm_mhz', 'unknown')} MHz, {state.get('power_w', 'unknown')} W, {state.get('temperature_c', 'unknown')} °C"
+    # Large kernels meet the power limit on any GPU; anchors correct for that. Heat, and limits that somebody set, are another matter.
+    advice = "mend cooling or power, or lift the limit: times will not be those of other machines" if held else ""
+    reasons = ", ".join(state.get("throttle", [])) or "nothing"
+    yield Finding(name="clocks under load", state="note" if held else "ok", detail=f"{detail}; held down by {reasons}", advice=advice)
 
 
 class _ProbeFailed(Exception):

@@ -84,25 +84,25 @@ def savings(lines: Iterable[Line], calls_per_day: float) -> tuple[Saving, ...]:
     defaults: dict[tuple[str, str, str], float] = {}
     for record in records:
         if record.default and record.status is Status.OK and record.measurement is not None:
-            place = (keys.workload(record.workload), keys.target(record.target), record.measurement.protocol)
-            defaults[place] = min(defaults.get(place, record.measurement.ranked_us), record.measurement.ranked_us)
+            where = (keys.workload(record.workload), keys.target(record.target), record.measurement.protocol)
+            defaults[where] = min(defaults.get(where, record.measurement.ranked_us), record.measurement.ranked_us)
     times = vendor_times(vendors)
     best = best_of([*records, *races])
     chosen: dict[tuple[str, str], tuple[str, str, str]] = {}
     for workload, target, protocol in sorted(best, key=lambda key: (key[0], key[1], protocol_rank(key[2]))):
         chosen.setdefault((workload, target), (workload, target, protocol))
     found: list[Saving] = []
-    for key in chosen.values():
-        record = best[key]
+    for place in chosen.values():
+        record = best[place]
         assert record.measurement is not None
-        vendor = times.get(key)
+        vendor = times.get(place)
         found.append(
             Saving(
-                workload=key[0],
+                workload=place[0],
                 target=record.target.name,
-                tuning_s=spent.get(key[:2]),
+                tuning_s=spent.get(place[:2]),
                 best_us=record.measurement.ranked_us,
-                default_us=defaults.get(key),
+                default_us=defaults.get(place),
                 vendor_us=None if vendor is None else vendor.median_us,
                 calls_per_day=calls_per_day,
             )

@@ -138,13 +138,13 @@ class Operator:
         """
         return self.template(config).render(workload, target, config)
 
-    def instantiate(self, workload: Workload, target: Target, config: Config, *, carried: bool = False) -> Source:
+    def instantiate(self, workload: Workload, target: Target, config: Config) -> Source:
         """The module of a config by one pass through its template's declarations; see `Template.instantiate`.
 
         Raises:
             SpaceError, TemplateError, UsageError: as `render`.
         """
-        return self.template(config).instantiate(workload, target, config, carried=carried)
+        return self.template(config).instantiate(workload, target, config)
 
     def leaking_dims(self, workload: Workload, target: Target, config: Config) -> tuple[str, ...]:
         """Dims whose extent changes the rendered text, and so keeps workloads from sharing one Source."""

@@ -141,7 +141,7 @@ class Lint:
         current = self._templates.get(operator) if self._templates is not None and template else None
         if current is not None and template not in current:
             known = self._stale.get((operator, template), (0, number))
-            self._stale[operator, template] = (known[0] + count, known[1])
+            self._stale[operator, template] = (known[0] + count, min(known[1], number))
 
     def reached(self, key: tuple[str, str, str], found: Reached) -> None:
         """Records of a workload key, target key and protocol."""
@@ -150,7 +150,8 @@ class Lint:
             self._reached[key] = found
             return
         known.count += found.count
-        if found.best_us < known.best_us:
+        known.first = min(known.first, found.first)
+        if (found.best_us, found.number) < (known.best_us, known.number):
             known.best_us, known.number, known.record = found.best_us, found.number, found.record
 
     def _race(self, number: int, race: RaceRecord) -> Iterator[Finding]:

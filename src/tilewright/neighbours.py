@@ -22,11 +22,11 @@ class Neighbours:
     extents), and is remembered, so that in the end one rendering a candidate is enough.
 
     Args:
-        instantiate: the source of a workload, another workload's config, and the schedule's name.
+        serves: whether a config of another workload is legal for this one and renders the same source.
     """
 
-    def __init__(self, instantiate: Callable[[Workload, Config, str], Source]) -> None:
-        self._instantiate = instantiate
+    def __init__(self, serves: Callable[[Workload, Config, Source], bool]) -> None:
+        self._serves = serves
         self._served: dict[tuple[str, str], Mapping[str, int]] = {}
 
     def of(self, workload: Workload, config: Config, source: Source) -> tuple[Workload, ...]:
@@ -72,10 +72,9 @@ class Neighbours:
         """The workload with other extents, where the same text is rendered for it."""
         other = replace(workload, dims={**workload.dims, **dims})
         try:
-            same = self._instantiate(other, config, source.schedule).hash == source.hash
+            return other if self._serves(other, config, source) else None
         except TilewrightError:
-            return None  # the config is not legal there, or the template does not take such extents
-        return other if same else None
+            return None  # the template does not take such extents
 
 
 def _steps(extent: int) -> tuple[int, ...]:

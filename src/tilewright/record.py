@@ -169,8 +169,7 @@ class Record(_Line, frozen=True, kw_only=True, tag="trial"):
         workload, target, toolchain: what it was tuned for, and with.
         template: SHA-256 of the template's text; empty for a recording.
         config: knob values, `schedule` first where an operator has several.
-        source: SHA-256 of the rendered module; empty for a recording.
-        binary: SHA-256 over the kernels' binaries; empty where none was built.
+        source, binary: SHA-256 of the rendered module, and over the kernels' binaries; empty for a recording, or where none was built.
         status, message: how it ended, and why.
         measurement: where it was timed.
         check: where its outputs were compared.

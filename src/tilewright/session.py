@@ -276,7 +276,10 @@ class Session:
         """Let each workload's finalists race, beside its default and its vendors; also once Ctrl-C was pressed."""
         if self.default_only or not self.device.runner.race_s:
             return
-        for search in searches:
+        for place, search in enumerate(searches):
+            if self.budget.time_s is not None and self.elapsed_s >= self.budget.time_s:
+                self.observer.note(f"no time left to race the finalists of {len(searches) - place} workload(s): their single times decide")
+                return
             chosen = search.finalists()
             if not chosen:
                 continue

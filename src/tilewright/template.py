@@ -161,13 +161,13 @@ class Template:
         checked = self.space(workload, target).validate({name: value for name, value in config.items() if name != SCHEDULE})
         return self._source(workload, target, checked)
 
-    def instantiate(self, workload: Workload, target: Target, config: Config, *, carried: bool = False) -> Source:
+    def instantiate(self, workload: Workload, target: Target, config: Config) -> Source:
         """The module of a config, by one pass through the declarations: as `render`, without probing a space that nobody searches.
 
         Args:
-            workload, target: what it is for.
+            workload: what it is for.
+            target: what it is for.
             config: its values are matched against the candidates; those of other schedules and of knobs not reached are refused.
-            carried: whether the config is another workload's: then splits keep all parts but the outermost.
 
         Raises:
             SpaceError: the config is not in the space of this workload and target.
@@ -180,7 +180,7 @@ class Template:
         def pick(declared: Declared) -> int:
             if declared.name not in values:
                 raise SpaceError(f"config {values!r} has no value for knob {declared.name!r}; {listing(declared.values)}")
-            return _position(declared, values[declared.name]) if carried else declared.knob.index(values[declared.name])
+            return declared.knob.index(values[declared.name])
 
         schedule = Schedule(self.name, self.program(workload, target))
         cfg = run_pass(schedule, pick)
@@ -224,7 +224,7 @@ class Template:
         """The canonical text of a config that was checked, or carried over from a workload for which it was."""
 
         def pick(declared: Declared) -> int:
-            return _position(declared, config.get(declared.name))
+            return position(declared, config.get(declared.name))
 
         schedule = Schedule(self.name, lambda cfg: None)
         cfg = Cfg(schedule, pick, cutting=False)
@@ -276,7 +276,7 @@ class Template:
         return TemplateError(f"{where}: {message}")
 
 
-def _position(declared: Declared, value: object) -> int:
+def position(declared: Declared, value: object) -> int:
     """Where a value stands among the candidates; a split of another extent stands for the one with the same inner parts."""
     found = declared.knob.find(value)
     if found is None and declared.knob.kind == "split" and isinstance(value, list):

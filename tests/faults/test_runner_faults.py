@@ -5,6 +5,9 @@ import re
 import signal
 import time
 
+import pytest
+
+from tilewright.errors import UsageError
 from tilewright.record import Status
 
 
@@ -54,3 +57,91 @@ def test_a_wrong_verdict_on_spoiled_references_is_taken_back(interpreter_runner,
     )
     assert interpreter_runner.measure(vector_add.job(text, workload)).status is Status.WRONG_RESULT
     assert interpreter_runner.measure(vector_add.job(workload=workload)).status is Status.OK
+
+
+def test_right_at_its_own_extents_and_wrong_at_a_ragged_neighbour(interpreter_runner, vector_add):
+    """A grid that counts whole blocks alone is right for multiples of them."""
+    text = vector_add.schedule.replace("triton.cdiv(n, 1024),", "n // 1024,")
+    workload, ragged = vector_add.workload(2048), vector_add.workload(2032)
+    assert interpreter_runner.measure(vector_add.job(text, workload)).status is Status.OK
+    outcome = interpreter_runner.measure(vector_add.job(text, workload, neighbours=(ragged,)))
+    assert outcome.status is Status.WRONG_RESULT and outcome.measurement is None
+    assert re.search("right at its own extents, and at N=2032: .*1,008 of 2,032 elements were never written", outcome.message), outcome.message
+    after = interpreter_runner.measure(vector_add.job(workload=workload, neighbours=(ragged,)))
+    assert after.status is Status.OK and after.check.ragged == ragged.key
+
+
+def test_a_neighbour_that_the_operator_refuses_is_nobodys_fault(interpreter_runner, vector_add):
+    refused = vector_add.workload(2032, "bfloat16")  # which the interpreter computes wrongly
+    outcome = interpreter_runner.measure(vector_add.job(workload=vector_add.workload(2048), neighbours=(refused,)))
+    assert outcome.status is Status.OK and outcome.check.ragged == ""
+
+
+RACING = "\ncalls = []\nright = launch\n\ndef launch(a, b, c):\n    right(a, b, c)\n    calls.append(1)\n    c.add_(1e-4 * len(calls))\n"
+
+
+def test_two_runs_must_agree_to_the_bit_unless_atomics_are_declared(interpreter_runner, vector_add):
+    outcome = interpreter_runner.measure(vector_add.job(vector_add.schedule + RACING))
+    assert outcome.status is Status.WRONG_RESULT
+    assert re.search(r"two runs on the same inputs differ: output 'c' in [\d,]+ of 1,000 elements, first at \[\d+\]: .* ATOMICS = True", outcome.message)
+    declared = interpreter_runner.measure(vector_add.job(vector_add.schedule + RACING + "\nATOMICS = True\n"))
+    assert declared.status is Status.OK and declared.bitwise_equal is False
+    # Within tolerance all the same.
+    wild = interpreter_runner.measure(vector_add.job(vector_add.schedule + RACING.replace("1e-4", "10.0") + "\nATOMICS = True\n"))
+    assert wild.status is Status.WRONG_RESULT and "allowed 0.001" in wild.message
+
+
+SCRATCH = """
+_right = launch
+
+def workspace(a, b, c):
+    return [((c.numel(),), "float32")]
+
+def launch(a, b, c, s):
+    _right(a, b, c)
+    FILL
+    c.add_(s)
+"""
+
+
+def test_scratch_that_nobody_wrote_is_seen(interpreter_runner, vector_add):
+    outcome = interpreter_runner.measure(vector_add.job(vector_add.schedule + SCRATCH.replace("FILL", "")))
+    assert outcome.status is Status.WRONG_RESULT and "scratch that nobody wrote" in outcome.message
+    assert interpreter_runner.measure(vector_add.job(vector_add.schedule + SCRATCH.replace("FILL", "s.zero_()"))).status is Status.OK
+
+
+def test_garbage_on_the_wire_is_a_crash_and_a_flood_on_stdout_is_nothing(interpreter_runner, vector_add):
+    write = "    import os, sys; os.write(int(sys.argv[sys.argv.index('--fd-out') + 1]), b'Segmentation fault?\\n')\n    n = c.numel()\n"
+    outcome = interpreter_runner.measure(vector_add.changed("    n = c.numel()\n", write))
+    assert outcome.status is Status.CRASH and "Segmentation fault?" in outcome.message
+    flood = "    import os\n    for _ in range(25):\n        os.write(1, b'x' * 2**20)\n    n = c.numel()\n"
+    assert interpreter_runner.measure(vector_add.changed("    n = c.numel()\n", flood)).status is Status.OK
+
+
+WITHOUT_REFERENCE = """
+import torch
+
+def make_inputs(workload, specs, generator, device):
+    return {name: torch.randn(spec.shape, generator=generator, device=device) for name, spec in specs.items()}
+
+VENDORS = {VENDORS}
+"""
+
+
+def test_without_a_reference_only_what_agrees_with_a_trusted_candidate_may_win(interpreter_runner, vector_add, tmp_path):
+    """The cluster around a vendor, or without one around the author's default."""
+    vendor = "{'sum': lambda workload, inputs: inputs['a'] + inputs['b'], 'nan': lambda workload, inputs: inputs['a'] * float('nan')}"
+    trusting = vector_add.with_files(tmp_path / "vendor", reference=WITHOUT_REFERENCE.replace("{VENDORS}", vendor))
+    assert interpreter_runner.measure(trusting.job()).status is Status.OK
+    outcome = interpreter_runner.measure(trusting.changed("total, mask=mask", "total + 1, mask=mask"))
+    assert outcome.status is Status.WRONG_RESULT and outcome.message.startswith("unlike vendor sum: output 'c'")
+
+    alone = vector_add.with_files(tmp_path / "alone", reference=WITHOUT_REFERENCE.replace("{VENDORS}", "{}"))
+    default = alone.job().source
+    assert interpreter_runner.measure(alone.job(alone.schedule + "# another\n", default=default)).status is Status.OK
+    outcome = interpreter_runner.measure(alone.changed("total, mask=mask", "total + 1, mask=mask", default=default))
+    assert outcome.status is Status.WRONG_RESULT and outcome.message.startswith("unlike the default schedule: output 'c'")
+
+    nobody = vector_add.with_files(tmp_path / "nobody", reference=WITHOUT_REFERENCE.replace("{VENDORS}", "{}"))
+    with pytest.raises(UsageError, match="there is no reference.., and no candidate to trust instead"):
+        interpreter_runner.measure(nobody.job())

@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.errors import HostError, NoDevice
 from tilewright.record import Status
-from tilewright.runner import DeviceRunner
+from tilewright.runner import DeviceRunner, RaceJob
 
 pytestmark = pytest.mark.gpu
 
@@ -190,3 +190,40 @@ def test_a_second_session_on_the_device_waits(runner):
 def test_a_device_that_is_not_there():
     with pytest.raises(NoDevice, match="torch sees"):
         DeviceRunner("cuda:99", spare=False)
+
+
+def test_times_carry_an_anchor_and_the_devices_state(runner, vector_add):
+    found = runner.measure(vector_add.job(workload=vector_add.workload(LARGE))).measurement
+    assert found.anchor.kind == "memory" and found.anchor.samples >= 4
+    assert 0.5 < found.anchor.median_us / found.anchor.nominal_us < 2
+    assert found.ranked_us == pytest.approx(found.median_us * found.anchor.nominal_us / found.anchor.median_us, abs=0.01)
+    assert found.state.sm_mhz > 300 and found.state.power_w > 20
+
+
+def test_a_ragged_neighbour_is_checked_with_the_same_binary(runner, vector_add):
+    text = vector_add.schedule.replace("triton.cdiv(n, 1024),", "n // 1024,")
+    workload, ragged = vector_add.workload(2**16), vector_add.workload(2**16 - 16)
+    outcome = runner.measure(vector_add.job(text, workload, neighbours=(ragged,)))
+    assert outcome.status is Status.WRONG_RESULT and "right at its own extents" in outcome.message, outcome
+    after = runner.measure(vector_add.job(workload=workload, neighbours=(ragged,)))
+    assert after.status is Status.OK and after.check.ragged == ragged.key, after
+    # 8 less is no multiple of 16: another binary, which says nothing of this one.
+    other = runner.measure(vector_add.job(workload=workload, neighbours=(vector_add.workload(2**16 - 8),)))
+    assert other.status is Status.OK and other.check.ragged == "", other
+
+
+def test_a_race_pairs_its_racers_and_finds_out_cheats(runner, vector_add):
+    workload = vector_add.workload(SMALL)
+    slow = vector_add.schedule.replace("    tl.store(c", "    for i in range(4096):\n        total += 1e-9\n    tl.store(c")
+    cheat = vector_add.schedule + IDLE_AFTER_THE_CHECK
+    crash = vector_add.schedule.replace("tl.store(c + offsets", "tl.store(c + offsets.to(tl.int64) + (1 << 40)")
+    sources = tuple(vector_add.job(text).source for text in (slow, vector_add.schedule, crash, cheat))
+    outcome = runner.race(RaceJob(operator="vector_add", folder=vector_add.folder, workload=workload, sources=sources))
+    right, best, crashed, cheated = outcome.schedules
+    assert right.status is Status.OK and best.status is Status.OK and len(best.times_us) == len(right.times_us) == outcome.rounds >= 12
+    assert statistics.median(a / b for a, b in zip(right.times_us, best.times_us, strict=True)) > 1.05
+    assert crashed.status is Status.CRASH and cheated.status is Status.WRONG_RESULT, outcome
+    assert "what was timed" in cheated.message
+    assert outcome.vendors["torch.add"].status is Status.OK and outcome.vendors["wrong"].status is Status.WRONG_RESULT
+    assert outcome.anchor.kind == "memory" and outcome.state is not None
+    assert runner.measure(vector_add.job(workload=workload)).status is Status.OK

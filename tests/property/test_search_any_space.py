@@ -28,7 +28,7 @@ def program(sizes: list[int], gate: int, modulus: int, remainder: int) -> Progra
 
 
 @pytest.mark.parametrize("name", sorted(SEARCHERS))
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(sizes=SHAPES, gate=st.integers(0, 3), modulus=st.integers(2, 5), remainder=st.integers(0, 4), seed=st.integers(0, 9), fails=st.integers(0, 6))
 def test_proposals_are_legal_distinct_and_complete(name, sizes, gate, modulus, remainder, seed, fails):
     space = Space({"s": program(sizes, gate, modulus, remainder)})

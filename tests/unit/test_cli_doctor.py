@@ -87,7 +87,7 @@ def test_a_machine_without_a_gpu_can_tune(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_a_gpu_is_described_as_far_as_nvml_answers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    answers = {"versions": versions("2.11.0+cu130", "3.6.0", "13.0", 1), "interpreter": WORKS}
+    answers = {"versions": versions("2.11.0+cu130", "3.6.0", "13.0", 1), "interpreter": WORKS, "measuring": {"anchors": {}, "state": None}}
     found = findings(monkeypatch, tmp_path, answers, gpu=True)
     assert found["driver"].detail == "580.95"
     detail = found["gpu 0"].detail
@@ -124,3 +124,41 @@ def test_a_full_disk_fails(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 def test_a_probe_that_dies_says_its_last_line(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(doctor._ProbeFailed, match="KeyError: 'nonsense'"):
         doctor._probe("nonsense", {})
+
+
+def timing_answer(*, spread: float = 0.005, events: float = 100.0, throttle: tuple[str, ...] = ("sw_power_cap",)) -> dict[str, object]:
+    graph = [100.0 * (1 + (spread if number % 2 else -spread)) for number in range(60)]
+    anchors = {"compute": {"graph_us": graph, "events_us": [events] * 6, "nominal_us": 95.0}}
+    return {"name": "NVIDIA H200", "anchors": anchors, "state": {"sm_mhz": 1650, "power_w": 690.0, "temperature_c": 60, "throttle": list(throttle)}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "name", "state", "said"),
+    [
+        (timing_answer(), "compute anchor", "ok", "100.0 µs"),
+        (timing_answer(spread=0.06), "compute anchor", "note", "something else uses this GPU"),
+        (timing_answer(events=112.0), "compute anchor", "note", "disagree"),
+        (timing_answer(), "clocks under load", "ok", "held down by sw_power_cap"),
+        (timing_answer(throttle=("hw_thermal_slowdown",)), "clocks under load", "note", "hw_thermal_slowdown"),
+    ],
+)
+def test_times_are_judged(answer: dict[str, object], name: str, state: str, said: str) -> None:
+    finding = {found.name: found for found in doctor.judge_timing(answer)}[name]
+    assert finding.state == state and said in f"{finding.detail} {finding.advice}"
+
+
+def test_a_gpu_is_measured_unless_another_session_is_at_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from tilewright.device_lock import DeviceLock
+
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    answers = {"versions": {**versions(cuda="13.0", devices=1), "device_id": "d"}, "interpreter": WORKS, "measuring": timing_answer()}
+    found = findings(monkeypatch, tmp_path, answers, gpu=True)
+    assert found["compute anchor"].state == "ok" and "timing" not in found
+    other = DeviceLock("d")
+    other.acquire(lambda _: None)
+    try:
+        assert "held by another session" in findings(monkeypatch, tmp_path, answers, gpu=True)["timing"].detail
+    finally:
+        other.release()
+    answers["measuring"] = "no kernel image is available"
+    assert findings(monkeypatch, tmp_path, answers, gpu=True)["timing"].state == "fail"

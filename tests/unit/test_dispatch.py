@@ -51,7 +51,9 @@ def test_a_source_that_renders_differently_is_stale(answers: dict[str, Any]) -> 
     assert kind == "Stale" and "recorded 000000000000" in said
 
 
-@pytest.mark.parametrize(("case", "kind", "part"), [("mode", "UsageError", "'nearest'"), ("wrong", "UsageError", "w has shape"), ("explain_other", "UsageError", "no tuned")])
+@pytest.mark.parametrize(
+    ("case", "kind", "part"), [("mode", "UsageError", "'nearest'"), ("wrong", "UsageError", "w has shape"), ("explain_other", "UsageError", "no tuned")]
+)
 def test_wrong_use_is_said(answers: dict[str, Any], case: str, kind: str, part: str) -> None:
     assert answers[case][0] == kind and part in answers[case][1]
 

@@ -115,7 +115,13 @@ def test_nothing_but_torch_and_triton_is_imported(operators: dict[str, Operator]
     folder = emit(small(operators), operators, tmp_path)
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+            names = (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom) and not node.level
+                else []
+            )
             for name in names:
                 root = name.partition(".")[0]
                 assert root in sys.stdlib_module_names or root in ("torch", "triton"), f"{path.name} imports {name}"
@@ -149,7 +155,14 @@ def test_a_vendor_serves_where_it_was_faster_and_only_if_asked(operators: dict[s
     fast = record(operators, "matmul", "M=64,N=64,K=64,dtype=float16", us=10.0)
     slow = record(operators, "matmul", "M=64,N=64,K=128,dtype=float16", us=30.0)
     vendors = [
-        VendorRecord(session="s", name="torch.mm", workload=line.workload, target=TARGET, status=Status.OK, measurement=Measurement(protocol="graph/1", median_us=20.0, min_us=20.0, max_us=20.0))
+        VendorRecord(
+            session="s",
+            name="torch.mm",
+            workload=line.workload,
+            target=TARGET,
+            status=Status.OK,
+            measurement=Measurement(protocol="graph/1", median_us=20.0, min_us=20.0, max_us=20.0),
+        )
         for line in (fast, slow)
     ]
     write_log(log, [fast, slow, *vendors])
@@ -157,7 +170,10 @@ def test_a_vendor_serves_where_it_was_faster_and_only_if_asked(operators: dict[s
     assert main(["emit", str(log), "-o", str(tmp_path / "vendors"), "--name", "kernels", "--triton", MINOR, "--vendors"]) == 0
     tables = {name: _tables(tmp_path / name / "kernels") for name in ("plain", "vendors")}
     assert [entry["vendor"] for entry in tables["plain"]["matmul"]["entries"]] == ["", ""]
-    assert {entry["workload"]["K"]: (entry["vendor"], entry["median_us"]) for entry in tables["vendors"]["matmul"]["entries"]} == {64: ("", 10.0), 128: ("torch.mm", 20.0)}
+    assert {entry["workload"]["K"]: (entry["vendor"], entry["median_us"]) for entry in tables["vendors"]["matmul"]["entries"]} == {
+        64: ("", 10.0),
+        128: ("torch.mm", 20.0),
+    }
 
 
 def _tables(folder: Path) -> dict[str, Any]:

@@ -245,7 +245,7 @@ def test_heat_and_clocks_are_the_same_for_all(device, race):
     def heated(kernel_us):
         def call():
             device.host_us += LAUNCH_US
-            device.captured.append(lambda: kernel_us * (1 + min(1.0, (device.device_us - began) / 400_000) / 2))
+            device.captured.append(lambda: kernel_us * (1 + min(1.0, (device.device_us - began) / 60_000) / 2))
 
         def first():
             if device.captured is None:

@@ -137,6 +137,15 @@ def test_strides_that_differ_get_a_plan_of_their_own(make: Callable[..., Dispatc
     assert add.counters()["plans"] == 2
 
 
+def test_outputs_given_with_strides_of_their_own_do_not_serve_allocated_ones(make: Callable[..., Dispatcher], tmp_path: Path) -> None:
+    text = fakes.ADD.replace("n = c.numel()", "n = c.numel() if c.is_contiguous() else 1")
+    add = make(entry(200), schedules={"one": fakes.module(tmp_path, text)}.__getitem__)
+    a, b = tensors(200)
+    for _ in range(2):
+        add(a, b, out=torch.zeros(400)[::2])
+        right(add(a, b), a, b)
+
+
 def test_scratch_is_kept_by_stream_and_thread(make: Callable[..., Dispatcher], device: Any) -> None:
     add = make(entry(200, "two"))
     a, b = tensors(200)
@@ -266,6 +275,7 @@ def test_another_device_than_the_current_one_is_made_current(make: Callable[...,
     [
         (lambda a, b: (a,), None, TypeError, "b"),
         (lambda a, b: (a, 3.0), None, TypeError, "b is float"),
+        (lambda a, b: (a, b, "2.0"), None, TypeError, "scale is '2.0', and must be float"),
         (lambda a, b: (a, b), lambda: torch.empty(100), ValueError, r"must be torch.float32 \[200\]"),
         (lambda a, b: (a, b), lambda: torch.empty(200, dtype=torch.float16), ValueError, "float16"),
         (lambda a, b: (a, b), lambda: (torch.empty(200), torch.empty(200)), ValueError, "2 tensors"),

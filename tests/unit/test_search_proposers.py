@@ -168,7 +168,7 @@ def test_tpe_finds_a_smooth_optimum_that_random_search_misses():
     best = {}
     for name in ("tpe", "random"):
         found = []
-        for seed in range(3):
+        for seed in range(2):
             proposer = make_proposer(name, Space({"s": smooth}), seed=seed)
             times = []
             for _ in range(100):
@@ -177,7 +177,7 @@ def test_tpe_finds_a_smooth_optimum_that_random_search_misses():
                 times.append(time_us(config))
                 proposer.tell(config, times[-1])
             found.append(min(times))
-        best[name] = sum(found) / 3
+        best[name] = sum(found) / 2
     assert best["tpe"] < 0.7 * best["random"]
 
 

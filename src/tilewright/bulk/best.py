@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
 from tilewright.best import BestEntry, VendorTime, best_entries, vendor_times, with_vendors
+from tilewright.bulk.candidates import LINE_BITS, Candidates, GroupKey, Misplaced, Reader, possible
+from tilewright.bulk.known import Known
 from tilewright.bulk.parts import LARGE_BYTES, Part, blocks_of, filled_lines, fold_parts, is_large, parts_of, processes
 from tilewright.codec import decode_line, encode_line
 from tilewright.errors import LogDamaged, UsageError
 from tilewright.identity import Keys
 from tilewright.log import TuningLog, collector_paused
-from tilewright.races import WRONG, winners, wrong_in
-from tilewright.record import Line, RaceRecord, Record, Status, VendorRecord, config_key
-from tilewright.target import Target
-from tilewright.workload import Workload
+from tilewright.races import WRONG
+from tilewright.record import Line, RaceRecord, Record, Status, VendorRecord
 
 __all__ = ["LARGE_BYTES", "best_of_files", "is_large"]
-
-# A candidate's place: the block's number above, the line's number in it below.
-_LINE_BITS: Final = 20
-_LINE_MASK: Final = (1 << _LINE_BITS) - 1
-
-GroupKey = tuple[str, str, str]
 
 
 class _Anchor(msgspec.Struct, frozen=True, gc=False):
@@ -40,13 +35,14 @@ class _Time(msgspec.Struct, frozen=True, gc=False):
     anchor: _Anchor | None = None
 
 
-class _Slim(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="trial"):
+class Slim(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="trial"):
     """What choosing needs of a record. The rest is checked where it may win."""
 
     schema: Literal[1]
     workload: msgspec.Raw
     target: msgspec.Raw
     status: str
+    message: str = ""
     source: str = ""
     measurement: _Time | None = None
 
@@ -55,47 +51,18 @@ class _Start(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="start
     schema: Literal[1]
 
 
-class _Session(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="session"):
+class Session(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="session"):
     schema: Literal[1]
+    session: str = ""
 
 
-class _End(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="end"):
+class End(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="end"):
     schema: Literal[1]
+    session: str = ""
 
 
 # A block of these alone is decoded in one go; one with a damaged line, or one of another schema, line by line.
-_SLIM: Final = msgspec.json.Decoder(_Slim | _Start | _Session | _End | VendorRecord | RaceRecord)
-_WORKLOAD: Final = msgspec.json.Decoder(Workload)
-_TARGET: Final = msgspec.json.Decoder(Target)
-
-
-class Known:
-    """Keys of workloads and targets by their raw text; "" for a text that is neither."""
-
-    def __init__(self) -> None:
-        self.workloads: dict[bytes, str] = {}
-        self.targets: dict[bytes, str] = {}
-
-    def workload(self, raw: bytes) -> str:
-        """The workload's key."""
-        key = self.workloads.get(raw)
-        if key is None:
-            key = self.workloads[raw] = _key(_WORKLOAD, raw)
-        return key
-
-    def target(self, raw: bytes) -> str:
-        """The target's key."""
-        key = self.targets.get(raw)
-        if key is None:
-            key = self.targets[raw] = _key(_TARGET, raw)
-        return key
-
-
-def _key(decoder: msgspec.json.Decoder[Any], raw: bytes) -> str:
-    try:
-        return str(decoder.decode(raw).key)
-    except (msgspec.MsgspecError, UsageError, ValueError, RecursionError):
-        return ""
+_SLIM: Final = msgspec.json.Decoder(Slim | _Start | Session | End | VendorRecord | RaceRecord)
 
 
 class _Group:
@@ -109,7 +76,7 @@ class _Group:
         self.sources = array("q")
 
 
-class _Fold:
+class Fold:
     """What a part comes to: candidates by group, the lines that decide among them, vendors, and how many lines are damaged."""
 
     def __init__(self) -> None:
@@ -139,25 +106,46 @@ class _Fold:
             for place, raw in enumerate(filled_lines(block), first):
                 self._line(place, raw)
             return
-        groups, workload_of, target_of = self._groups, self._known.workload, self._known.target
+        groups, known = self._groups, self._known
+        # Next to each other, lines mostly agree: comparing with the last spares hashing some 800 bytes a record.
+        workload = target = b""
+        protocol = ""
+        group = _Group()
         for place, line in enumerate(lines, first):
-            if line.__class__ is _Slim:
+            if line.__class__ is Slim:
                 time = line.measurement
                 if line.status == "ok":
                     if time is not None:
-                        key = (workload_of(bytes(line.workload)), target_of(bytes(line.target)), time.protocol)
-                        group = groups.get(key)
-                        if group is None:
-                            group = groups[key] = _Group()
+                        last = bytes(line.workload)
+                        device = bytes(line.target)
+                        if last != workload or device != target or time.protocol != protocol:
+                            workload, target, protocol = last, device, time.protocol
+                            key = (known.workload(workload), known.target(target), protocol)
+                            group = groups.get(key) or groups.setdefault(key, _Group())
                         group.times.append(time.median_us if time.anchor is None else _ranked(time))
                         group.places.append(place)
                         group.sources.append(hash(line.source))
-                elif line.status in WRONG:
-                    self._line(place, filled_lines(block)[place - first])
+                    else:
+                        self._failed(line)
+                else:
+                    self._failed(line)
+                    if line.status in WRONG:
+                        self._deciding.append(filled_lines(block)[place - first])
             elif isinstance(line, VendorRecord):
                 self._vendors.append(line)
             elif isinstance(line, RaceRecord):
                 self._deciding.append(encode_line(line))
+            elif line.__class__ is not _Start:
+                self._other(line)
+
+    def _failed(self, line: Slim) -> None:
+        """A record without a time that counts, in a block read in one go."""
+
+    def _other(self, line: Session | End) -> None:
+        """A session's first or last line, in such a block."""
+
+    def _seen(self, line: Line) -> None:
+        """Any line, in a block read line by line."""
 
     def _line(self, place: int, raw: bytes) -> None:
         try:
@@ -165,6 +153,7 @@ class _Fold:
         except LogDamaged:
             self._damaged += 1
             return
+        self._seen(line)
         if isinstance(line, VendorRecord):
             self._vendors.append(line)
         elif isinstance(line, RaceRecord) or (isinstance(line, Record) and line.status in WRONG):
@@ -187,11 +176,15 @@ def _ranked(time: _Time) -> float:
 
 def fold_best(part: Part) -> dict[str, Any]:
     """What choosing needs of a part of a log."""
-    fold = _Fold()
+    return fold_with(Fold(), part)
+
+
+def fold_with(fold: Fold, part: Part) -> dict[str, Any]:
+    """What a fold makes of a part."""
     blocks = array("q")
     with collector_paused():
         for offset, block in blocks_of(part):
-            fold.block(len(blocks) << _LINE_BITS, block)
+            fold.block(len(blocks) << LINE_BITS, block)
             blocks.append(offset)
     blocks.append(part.stop)
     return fold.result(blocks)
@@ -210,88 +203,35 @@ def best_of_files(paths: Sequence[Path], note: Callable[[str], None] = lambda te
     count = processes()
     parts = parts_of(paths, count)
     folded = fold_parts(parts, fold_best, count)
-    groups: dict[GroupKey, list[_Candidates]] = {}
-    for part, answer in zip(parts, folded, strict=True):
-        reader = _Reader(part.path, array("q", answer["blocks"]))
-        for workload, target, protocol, times, places, sources in answer["groups"]:
-            groups.setdefault((workload, target, protocol), []).append(_Candidates(reader, array("d", times), array("q", places), array("q", sources)))
     vendors: dict[GroupKey, VendorTime] = {}
     for *key, name, us in sorted((vendor for answer in folded for vendor in answer["vendors"]), key=lambda vendor: (vendor[4], vendor[3])):
         vendors.setdefault((key[0], key[1], key[2]), VendorTime(name=name, median_us=us))
-    deciding = [decode_line(raw) for answer in folded for raw in answer["deciding"]]
-    damaged = sum(answer["damaged"] for answer in folded)
-    try:
-        entries = best_entries([*deciding, *_possible(groups, deciding)])
-    except _Misplaced:
-        with collector_paused():
-            entries = best_entries(line for path in paths for _, line in TuningLog(path).scan() if isinstance(line, (Record, RaceRecord)))
-    if damaged:
-        note(f"skipped {damaged} damaged line(s); `tilewright log lint` says which")
+    entries = best_entries(deciding_lines(paths, parts, folded))
+    note_damage(folded, note)
     return with_vendors(entries, vendors)
 
 
-class _Reader:
-    """Lines of a part by their place."""
-
-    def __init__(self, path: Path, blocks: array[int]) -> None:
-        self._path = path
-        self._blocks = blocks
-
-    def __call__(self, place: int) -> bytes:
-        block = place >> _LINE_BITS
-        start, stop = self._blocks[block : block + 2]
-        with self._path.open("rb") as file:
-            file.seek(start)
-            return filled_lines(file.read(stop - start))[place & _LINE_MASK]
+def note_damage(folded: Sequence[dict[str, Any]], note: Callable[[str], None]) -> None:
+    """Say how many lines were skipped."""
+    damaged = sum(answer["damaged"] for answer in folded)
+    if damaged:
+        note(f"skipped {damaged} damaged line(s); `tilewright log lint` says which")
 
 
-class _Misplaced(Exception):
-    """A line is not where it was counted to be: a torn line before it was read as one with the next."""
-
-
-class _Candidates:
-    """Of one group, in one part."""
-
-    def __init__(self, reader: _Reader, times: array[float], places: array[int], sources: array[int]) -> None:
-        self.times = times
-        self._reader = reader
-        self._places = places
-        self._sources = sources
-
-    def at(self, time: float) -> Iterator[Record]:
-        """Those of a time."""
-        yield from self._read(position for position, other in enumerate(self.times) if other == time)
-
-    def of(self, sources: frozenset[int]) -> Iterator[Record]:
-        """Those whose source has one of these hashes."""
-        yield from self._read(position for position, source in enumerate(self._sources) if source in sources)
-
-    def _read(self, positions: Iterator[int]) -> Iterator[Record]:
-        for position in positions:
-            try:
-                line = decode_line(self._reader(self._places[position]))
-            except (LogDamaged, IndexError):
-                continue
-            if not isinstance(line, Record) or line.measurement is None or line.measurement.ranked_us != self.times[position]:
-                raise _Misplaced
-            yield line
-
-
-def _possible(groups: dict[GroupKey, list[_Candidates]], deciding: Sequence[Line]) -> Iterator[Record]:
-    """Of each group, the fastest records among which one is right, and those that may have won a race."""
-    keys = Keys()
-    races = [line for line in deciding if isinstance(line, RaceRecord)]
-    won = winners(races, keys)
-    wrong = {*wrong_in(races, keys)}
-    for line in deciding:
-        if isinstance(line, Record):
-            wrong.add((keys.workload(line.workload), keys.target(line.target), config_key(line.config), line.source))
-    for key, group in groups.items():
-        if key in won:
-            sources = frozenset(hash(source) for _, source in won[key])
-            yield from (record for candidates in group for record in candidates.of(sources))
-        for time in sorted({time for candidates in group for time in candidates.times}):
-            found = [record for candidates in group for record in candidates.at(time)]
-            yield from found
-            if any((key[0], key[1], config_key(record.config), record.source) not in wrong for record in found):
-                break
+def deciding_lines(paths: Sequence[Path], parts: Sequence[Part], folded: Sequence[dict[str, Any]]) -> list[Line]:
+    """A few lines of which the best of all lines is chosen: of each group the fastest, possible winners of races, and verdicts."""
+    groups: dict[GroupKey, list[Candidates]] = {}
+    for part, answer in zip(parts, folded, strict=True):
+        reader = Reader(part.path, array("q", answer["blocks"]))
+        for workload, target, protocol, times, places, sources in answer["groups"]:
+            groups.setdefault((workload, target, protocol), []).append(Candidates(reader, array("d", times), array("q", places), array("q", sources)))
+    deciding: list[Line] = []
+    for answer in folded:
+        for raw in answer["deciding"]:
+            with suppress(LogDamaged):  # a verdict in a line that is damaged elsewhere says nothing
+                deciding.append(decode_line(raw))
+    try:
+        return [*deciding, *possible(groups, deciding)]
+    except Misplaced:
+        with collector_paused():
+            return [line for path in paths for _, line in TuningLog(path).scan() if isinstance(line, (Record, RaceRecord))]

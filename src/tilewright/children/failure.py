@@ -13,7 +13,7 @@ from tilewright.record import Check, Status
 _MESSAGE_CHARS: Final = 4000  # guess: an exception's text, not the whole PTX that some carry
 
 # What the driver says where a launch asks for more than there is. Triton turns only the shared-memory limit into OutOfResources.
-_RESOURCES: Final = re.compile(r"too many resources requested|out of resource|out of memory", re.IGNORECASE)
+_RESOURCES: Final = re.compile(r"too many resources requested|out of resource|out of memory|ca(n.t|nnot) allocate memory|not enough memory", re.IGNORECASE)
 # Errors after which the context answers everything with the same error. torch and Triton word them alike.
 _POISONED: Final = re.compile(
     r"illegal memory access|illegal address|misaligned address|device-side assert|unspecified launch failure|illegal instruction"

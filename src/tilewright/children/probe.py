@@ -2,6 +2,7 @@
 
     python -m tilewright.children.probe versions       their versions, and the devices torch sees
     python -m tilewright.children.probe interpreter    with TRITON_INTERPRET=1: run a kernel and check its result
+    python -m tilewright.children.probe measuring      on the first GPU: time the anchors, by graph replay and by events
 
 Prints one line of JSON, the last of its standard output. An exception is the answer too: the parent shows its last line.
 """
@@ -10,7 +11,10 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any
+from typing import Any, Final
+
+_SAMPLES: Final = 60  # of each anchor: 20 ms of device time
+_CALLS: Final = 20
 
 
 def versions() -> dict[str, Any]:
@@ -23,6 +27,7 @@ def versions() -> dict[str, Any]:
         "triton": triton.__version__,
         "cuda": torch.version.cuda or "",
         "cuda_devices": torch.cuda.device_count() if torch.cuda.is_available() else 0,
+        "device_id": str(getattr(torch.cuda.get_device_properties(0), "uuid", "")) if torch.cuda.is_available() else "",
     }
 
 
@@ -47,5 +52,41 @@ def interpreter() -> dict[str, Any]:
     return {"correct": bool(torch.equal(y, 2 * x))}
 
 
+def measuring() -> dict[str, Any]:
+    """Times of the anchors under load, by both timers, and the device's state meanwhile."""
+    import msgspec
+    import torch
+
+    from tilewright.children import timing
+    from tilewright.children.anchors import Anchors
+    from tilewright.children.device import describe
+    from tilewright.children.sensors import Sensors
+    from tilewright.target import Target
+
+    device = torch.device("cuda:0")
+    target = msgspec.convert(describe("cuda:0")["target"], Target)
+    torch.cuda.set_device(device)
+    timing.warm_up(device)
+    anchors, sensors = Anchors(target, device), Sensors(device)
+    found: dict[str, Any] = {"name": target.name, "anchors": {}}
+    with torch.cuda.stream(timing.stream(device)):
+        for kind, call in anchors.calls.items():
+            take = anchors.taker(kind)
+            told = anchors.told(kind, [1.0])
+            if take is None or told is None:
+                continue
+
+            def run(call: Any = call) -> None:
+                for _ in range(_CALLS):
+                    call()
+
+            graph = take(_SAMPLES)
+            # Many calls between two events: the host's launches stay ahead of the device, as they must for events to be right.
+            events = timing.replay(run, _CALLS, _SAMPLES // 10, lead=True)
+            found["anchors"][kind] = {"graph_us": graph, "events_us": events, "nominal_us": told.nominal_us}
+    found["state"] = msgspec.to_builtins(sensors.read())
+    return found
+
+
 if __name__ == "__main__":
-    print(json.dumps({"versions": versions, "interpreter": interpreter}[sys.argv[1]]()))
+    print(json.dumps({"versions": versions, "interpreter": interpreter, "measuring": measuring}[sys.argv[1]]()))

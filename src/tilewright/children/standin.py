@@ -71,6 +71,11 @@ class _StandIn(DriverBase):  # type: ignore[misc]  # Triton has no types
         raise NotImplementedError("nothing is timed here")
 
 
+def stand_in(target: Mapping[str, Any]) -> None:
+    """Make Triton compile for a device that is not there (backend `cuda` or `hip`, arch, warp_size) from now on."""
+    triton.runtime.driver.set_active(_StandIn(target))
+
+
 class _Tail(io.TextIOBase):
     """A text stream that keeps its end."""
 
@@ -155,7 +160,7 @@ class Collector:
     @contextlib.contextmanager
     def collecting(self, target: Mapping[str, Any]) -> Iterator[dict[str, Compiled]]:
         """Compile for `target` (backend `cuda` or `hip`, arch, warp_size) what is launched within, into the mapping given."""
-        triton.runtime.driver.set_active(_StandIn(target))
+        stand_in(target)
         self._compiled = {}
         with contextlib.redirect_stdout(self._printed):
             yield self._compiled

@@ -122,6 +122,8 @@ class Workbench:
         self._end_race()
         try:
             operands = self._stock.of(payload)
+            if payload["afresh"]:
+                self._stock.spoil(operands, Status.OUT_OF_BOUNDS)  # a racer may have written anywhere
             kind = anchor_kind(operands.spec, operands.workload, self._known_target)
             self._race = Race(operands, self._device, anchors=self._anchors, kind=kind, sensors=self._sensors_now())
         except OperatorFault as fault:
@@ -183,7 +185,9 @@ class Workbench:
             result.update(status=failed.status, message=failed.message, retire=failed.poisoned)
             if failed.check is not None:
                 result["check"] = msgspec.to_builtins(failed.check)
-            if failed.spoiled and not failed.poisoned and not racing:
+            if racing:
+                result["spoiled"] = failed.spoiled
+            elif failed.spoiled and not failed.poisoned:
                 self._stock.spoil(operands, failed.status)
         except OperatorFault as fault:
             return {"fault": str(fault)}

@@ -6,24 +6,23 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tilewright.best import BestEntry, BestFile, BestRange, Merged, best_entries, entry_of, entry_text, merge, parse_best_file, vendor_times, with_vendors
 from tilewright.bulk.best import best_of_files, is_large
+from tilewright.carrying import carries
 from tilewright.commands.logs import read_logs
 from tilewright.commands.output import emit, emit_json, note, table
-from tilewright.cover import Cover, covers
+from tilewright.cover import Cover, covers, schedule_id
 from tilewright.economics import Saving, savings
-from tilewright.errors import ExitCode, HostError, UsageError, nearest
+from tilewright.errors import ExitCode, HostError, TemplateError, UsageError, nearest
 from tilewright.identity import Keys
 from tilewright.library import Operator, find_operators
 from tilewright.ranges import ranges
 from tilewright.record import Line, Record, VendorRecord
 from tilewright.report import format_config, format_us
 from tilewright.target import compiled_for
-from tilewright.template import SpaceError, TemplateError
 from tilewright.workload import Workload
 
 
@@ -112,7 +111,7 @@ def _covered(best: BestFile, found: Sequence[Cover], dim: str, operators: dict[s
             note(f"{cover.operator}: no template here renders these schedules, so there are exact entries and no ranges")
             continue
         lines += ranges(cover, dim, _legal(operator))
-    entries = []
+    entries: list[BestEntry] = []
     for entry in best.entries:
         taken = chosen.get((keys.workload(entry.workload), keys.target(entry.target)), entry)
         entries += with_vendors([taken], {(taken.workload.key, taken.target.key, taken.pins.protocol): entry.vendor}) if entry.vendor else [taken]
@@ -120,20 +119,17 @@ def _covered(best: BestFile, found: Sequence[Cover], dim: str, operators: dict[s
 
 
 def _legal(operator: Operator) -> Callable[[Record, Workload], bool]:
-    @cache
-    def render(source: str, record_key: int, workload: Workload) -> bool:
-        record = known[record_key]
-        try:
-            other = operator.spec.workload(workload.parameters)
-            return operator.instantiate(other, compiled_for(record.target), record.config, carried=True).hash == source
-        except (SpaceError, TemplateError, UsageError):
-            return False
-
-    known: dict[int, Record] = {}
+    known: dict[tuple[str, Workload], bool] = {}
 
     def legal(record: Record, workload: Workload) -> bool:
-        known[id(record)] = record
-        return render(record.source, id(record), workload)
+        key = (record.source, workload)
+        if key not in known:
+            try:
+                asked = operator.spec.workload(workload.parameters)
+                known[key] = carries(operator.template(record.config), asked, compiled_for(record.target), record.config, record.source)
+            except (TemplateError, UsageError):
+                known[key] = False
+        return known[key]
 
     return legal
 
@@ -141,7 +137,8 @@ def _legal(operator: Operator) -> Callable[[Record, Workload], bool]:
 def _note_conflicts(merged: Merged) -> None:
     for taken, other in merged.conflicts:
         note(
-            f"conflict: {taken.workload.key} on {taken.target.name}: took {format_config(taken.config)} ({format_us(taken.median_us)} µs, {taken.pins.protocol}), "
+            f"conflict: {taken.workload.key} on {taken.target.name}: "
+            f"took {format_config(taken.config)} ({format_us(taken.median_us)} µs, {taken.pins.protocol}), "
             f"not {format_config(other.config)} ({format_us(other.median_us)} µs, {other.pins.protocol})"
         )
     for kept, beaten in merged.range_conflicts:
@@ -170,7 +167,7 @@ def _cover_text(cover: Cover, best: BestFile) -> str:
     rows = []
     for key, served in sorted(cover.served.items(), key=lambda item: (sorted(item[1].record.workload.dims.items()), item[0])):
         assert served.record.measurement is not None
-        name = names[served.record.source] if served.record.source in names else next(iter(names.values()))
+        name = names[schedule_id(served.record)]
         rows.append((key, name, format_us(served.record.measurement.median_us), f"{served.loss:.3f}", format_config(served.record.config)))
     parts = [head, table(("workload", "schedule", "µs", "loss", "config"), rows)]
     for line in (line for line in best.ranges if line.workload.operator == cover.operator and line.target.key == cover.target):

@@ -11,6 +11,7 @@ from tilewright.commands.best import is_best_file
 from tilewright.commands.logs import read_logs
 from tilewright.commands.output import emit, emit_json, note
 from tilewright.emit import Emitted, Mode, emit_package
+from tilewright.emit.precompile import precompile_package
 from tilewright.errors import ExitCode, LogError, UsageError, nearest
 from tilewright.library import Operator, find_operators
 from tilewright.record import VendorRecord
@@ -36,12 +37,8 @@ def run(args: argparse.Namespace) -> ExitCode:
     )
     for misfit, message in emitted.plan.relaxed:
         note(f"let pass: {misfit}: {message}")
-    problems: list[str] = []
     if args.precompile is not None:
-        from tilewright.precompile import precompile_package
-
-        problems = precompile_package(emitted.folder, args.precompile)
-        for problem in problems:
+        for problem in precompile_package(emitted.folder, emitted.plan.targets, args.precompile):
             note(f"not precompiled: {problem}")
     _print(args, emitted)
     return ExitCode.OK

@@ -7,8 +7,10 @@ from collections import Counter, defaultdict
 from typing import Any
 
 from tilewright.best import best_of
+from tilewright.bulk.parts import is_large
+from tilewright.bulk.stats import first_line, ranked, stats_of_files
 from tilewright.commands.logs import read_logs
-from tilewright.commands.output import emit, emit_json, table
+from tilewright.commands.output import emit, emit_json, note, table
 from tilewright.errors import ExitCode
 from tilewright.record import Line, RaceRecord, Record, RecordedSpace, Status, VendorRecord
 from tilewright.report import format_config, format_us
@@ -17,7 +19,7 @@ from tilewright.state import LogState
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Count sessions, records, statuses and messages, and name each workload's best."""
-    answer = _sum_up(read_logs(args.logs))
+    answer = stats_of_files(args.logs, note) if is_large(args.logs) else sum_up(read_logs(args.logs))
     if args.json:
         emit_json(answer)
         return ExitCode.OK
@@ -38,10 +40,11 @@ def run(args: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _sum_up(lines: tuple[Line, ...]) -> dict[str, Any]:
+def sum_up(lines: tuple[Line, ...]) -> dict[str, Any]:
+    """The answer, from all lines at once."""
     state = LogState.of(lines)
     records = [line for line in lines if isinstance(line, Record)]
-    failures = Counter((record.status, _first_line(record.message)) for record in records if record.status is not Status.OK)
+    failures = Counter((record.status, first_line(record.message)) for record in records if record.status is not Status.OK)
     return {
         "sessions": {
             "count": sum(session.start is not None for session in state.sessions.values()),
@@ -50,8 +53,8 @@ def _sum_up(lines: tuple[Line, ...]) -> dict[str, Any]:
         "records": len(records),
         "vendors": sum(isinstance(line, VendorRecord) for line in lines),
         "spaces": [line.operator for line in lines if isinstance(line, RecordedSpace)],
-        "statuses": {str(status): count for status, count in Counter(record.status for record in records).most_common()},
-        "failures": [{"status": str(status), "message": message, "records": count} for (status, message), count in failures.most_common()],
+        "statuses": {str(status): count for status, count in ranked(Counter(record.status for record in records))},
+        "failures": [{"status": str(status), "message": message, "records": count} for (status, message), count in ranked(failures)],
         "races": sum(isinstance(line, RaceRecord) for line in lines),
         "workloads": _workloads(records, [line for line in lines if isinstance(line, RaceRecord)]),
     }
@@ -70,8 +73,3 @@ def _workloads(records: list[Record], races: list[RaceRecord]) -> list[dict[str,
             for (_, _, protocol), record in best_of([*group, *races]).items()
         ] or [{**where, "protocol": None, "best_us": None, "best": None}]
     return rows
-
-
-def _first_line(message: str) -> str:
-    lines = message.strip().splitlines()
-    return lines[0] if lines else "(no message)"

@@ -67,7 +67,8 @@ def emit_package(
     """
     check_name(name)
     if target:
-        keys = {found.key for found in select(target, (line.target for line in (*best.entries, *best.ranges)))}
+        targets = [*(entry.target for entry in best.entries), *(line.target for line in best.ranges)]
+        keys = {found.key for found in select(target, targets)}
         best = BestFile(
             entries=tuple(entry for entry in best.entries if entry.target.key in keys), ranges=tuple(line for line in best.ranges if line.target.key in keys)
         )

@@ -35,7 +35,7 @@ def check_name(name: str) -> str:
         UsageError: it is no plain name, or is taken.
     """
     if not NAME.match(name) or keyword.iskeyword(name) or name in sys.stdlib_module_names or name in ("torch", "triton", "tilewright"):
-        raise UsageError(f"--name {name!r}: a package's name is letters, digits and _, not starting with a digit, and no module's that exists, as in llama_kernels")
+        raise UsageError(f"--name {name!r}: must be letters, digits and _, not start with a digit, and be no module's that exists; as in llama_kernels")
     return name
 
 
@@ -81,7 +81,7 @@ def package_files(plan: Plan, *, name: str, mode: Mode, best_hash: str, on_miss:
 def _table(plan: Plan) -> str:
     indices = {target.key: index for index, target in enumerate(plan.targets)}
     lines = [_HEADER + '"""Which schedule serves which call, on which device."""\n\nTARGETS = (']
-    lines += [f"    {({**target.identity, 'name': target.name})!r}," for target in plan.targets]
+    lines += [f"    { ({**target.identity, 'name': target.name})!r}," for target in plan.targets]
     lines += [")\n\nTABLES = {"]
     for name, part in plan.operators.items():
         lines.append(f"    {name!r}: {{\n        'entries': [")
@@ -171,7 +171,13 @@ def _init(plan: Plan, mode: Mode, on_miss: str) -> str:
     ]
     for name, part in plan.operators.items():
         parameters, passed, result = _signature(part)
-        lines += ["\n", f"def {name}({parameters}) -> {result}:", f"    {part.operator.spec.summary!r}", f"    return _call_{name}({passed})  # type: ignore[no-any-return]"]
+        summary = part.operator.spec.summary.replace("\\", "\\\\").replace('"', "'")
+        lines += [
+            "\n",
+            f"def {name}({parameters}) -> {result}:",
+            f'    """{summary[0].upper()}{summary[1:]}."""',
+            f"    return _call_{name}({passed})  # type: ignore[no-any-return]",
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -185,7 +191,8 @@ def _manifest(plan: Plan, name: str, mode: Mode, best_hash: str, files: Mapping[
             "vendor_entries": sum(bool(chosen.vendor) for _, chosen in part.entries),
             "ranges": len(part.ranges),
             "schedules": {
-                schedule: {"source": source.hash, "template": source.template_hash, "schedule": source.schedule} for schedule, source in sorted(part.sources.items())
+                schedule: {"source": source.hash, "template": source.template_hash, "schedule": source.schedule}
+                for schedule, source in sorted(part.sources.items())
             },
         }
     manifest = {

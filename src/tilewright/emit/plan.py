@@ -128,7 +128,8 @@ def make_plan(
     plans = {name: plan for name, plan in sorted(planner.plans.items()) if plan.entries or plan.ranges}
     if not plans:
         raise UsageError("nothing is left to emit:" + "".join(f"\n  {misfit}: {message}" for misfit, message in planner.misfits))
-    used = {line.target.key: line.target for plan in plans.values() for line, *_ in (*plan.entries, *plan.ranges)}
+    used = {entry.target.key: entry.target for plan in plans.values() for entry, _ in plan.entries}
+    used |= {line.target.key: line.target for plan in plans.values() for line, *_ in plan.ranges}
     return Plan(operators=plans, targets=tuple(used[key] for key in sorted(used)), relaxed=tuple(planner.misfits))
 
 
@@ -169,7 +170,8 @@ class _Planner:
         """Match one range: each step is rendered for the extent that it was tuned at."""
         plan = self._plan(line.workload.operator)
         if line.dim not in plan.operator.spec.dims:
-            self.misfits.append((Misfit.UNREACHABLE, f"a range over {line.dim!r}, which is no dim of {plan.operator.name}; {nearest(line.dim, plan.operator.spec.dims)}"))
+            hint = nearest(line.dim, plan.operator.spec.dims)
+            self.misfits.append((Misfit.UNREACHABLE, f"a range over {line.dim!r}, which is no dim of {plan.operator.name}; {hint}"))
             return
 
         def schedule_of(step: Step) -> str:

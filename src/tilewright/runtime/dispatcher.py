@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import torch
 
-from . import coverage, telling
+from . import ahead, telling
 from .device import Runtime, interpreted, relaxed_capture, torch_runtime
 from .hot import generate, hooked
 from .kernels import Launch, Recorder
@@ -23,7 +23,7 @@ from .plan import Plan, build
 from .precompiled import Store
 from .scratch import Scratch
 from .serving import OnMiss, Served, Server
-from .shapes import Argument, OutputSpec, Shadow, arguments_of, as_tuple, check_outputs, makers, output_specs, shadows, workspace
+from .shapes import arguments_of, as_tuple, check_outputs, laid_out, makers, output_specs, parameters, traced_outputs, workspace
 from .standin import Cast, Described, Unplannable, described, dtype_of
 from .table import Miss, Stale, Table, key_text
 from .traced import TracedOperator
@@ -62,7 +62,7 @@ class Dispatcher:
         self.table = Table(spec.name, table, targets)
         self.runtime = runtime or torch_runtime()
         self.server = Server(
-            spec, self.table, schedules=functools.cache(schedules), vendors=vendors and functools.cache(vendors), on_miss=on_miss, strict=strict,
+            spec, self.table, schedules=schedules, vendors=vendors and functools.cache(vendors), on_miss=on_miss, strict=strict,
             capturing=self.runtime.capturing, errors=errors,
         )  # fmt: skip
         self.recorder = Recorder()
@@ -82,7 +82,9 @@ class Dispatcher:
             current=self.runtime.current, several_devices=self.runtime.count() > 1,
         )  # fmt: skip
         self.call = self._hot.call
-        self._traced = TracedOperator(package, spec.name, self.arguments, spec.mutates, self.call, self._traced_outputs)
+        self._traced = TracedOperator(
+            package, spec.name, self.arguments, spec.mutates, self.call, functools.partial(traced_outputs, spec, self.table, self.arguments)
+        )
         self._hot.trace_with(*self._traced.functions())
 
     def __call__(self, *args: Any, out: Any = None, **named: Any) -> Any:
@@ -104,7 +106,7 @@ class Dispatcher:
     def _slow(self, inputs: tuple[Any, ...], out: Any) -> Any:
         """Any call: checked, planned where that was not done, and made."""
         values = self._checked(inputs)
-        tensors = self._tensors(values)
+        tensors = self.tensors(values)
         device = tensors[0].get_device()
         outputs = None if out is None else as_tuple(out)
         if any(type(tensor).__name__ in ("FakeTensor", "FunctionalTensor") for tensor in tensors):
@@ -121,12 +123,16 @@ class Dispatcher:
         values = dict(zip(self.arguments.inputs, inputs, strict=True))
         for name, value in values.items():
             if name in self.arguments.scalars:
-                values[name] = type(self.arguments.scalars[name])(value)
+                kind = type(self.arguments.scalars[name])
+                values[name] = kind(value)
+                if values[name] != value and value == value:  # a NaN is none of our business
+                    raise TypeError(f"{self.spec.name}: {name} is {value!r}, and must be {kind.__name__}")
             elif not isinstance(value, torch.Tensor):
                 raise TypeError(f"{self.spec.name}: {name} is {type(value).__name__}, and must be a tensor")
         return values
 
-    def _tensors(self, values: Mapping[str, Any]) -> list[Any]:
+    def tensors(self, values: Mapping[str, Any]) -> list[Any]:
+        """The inputs that are tensors, in order."""
         return [values[name] for name in self.arguments.tensors]
 
     def _run(self, values: Mapping[str, Any], device: int, given: tuple[Any, ...] | None) -> tuple[Any, ...]:
@@ -136,22 +142,23 @@ class Dispatcher:
         specs = output_specs(self.spec, served.workload)
         if given is not None:
             check_outputs(self.spec.name, self.arguments.outputs, given, specs)
-        where = self._tensors(values)[0].device
+        where = self.tensors(values)[0].device
         outputs = given or tuple(make() for make in makers(specs, where))
         everything = (*values.values(), *outputs)
-        plan = None if hooked() or not served.planned else self._plan(served, values, outputs, device)
+        plan = None if hooked() or not served.planned else self.plan(served, values, outputs, device)
         if plan is None:
             scratch = [torch.empty(shape, dtype=dtype_of(dtype), device=where) for shape, dtype in workspace(served.module, everything)]
             served.module.launch(*everything, *scratch)
         else:
-            plan.run(*(tensor.data_ptr() for tensor in (*self._tensors(values), *outputs)), self.runtime.stream(device))
+            plan.run(*(tensor.data_ptr() for tensor in (*self.tensors(values), *outputs)), self.runtime.stream(device))
         return outputs
 
     def _served(self, values: Mapping[str, Any], device: int) -> Served:
         key = self._hot.fresh_key(*values.values())
         served = self._known.get(key)
         if served is None:
-            served = self.server.serve(self.parameters(values), device, self.identity(device))
+            self._open_store()
+            served = self.server.serve(parameters(self.spec, values), device, self.identity(device))
             self._remember(self._known, key, served)
         return served
 
@@ -168,9 +175,9 @@ class Dispatcher:
             output.copy_(result)
         return given
 
-    def _plan(self, served: Served, values: Mapping[str, Any], outputs: tuple[Any, ...], device: int) -> Plan | None:
+    def plan(self, served: Served, values: Mapping[str, Any], outputs: tuple[Any, ...], device: int) -> Plan | None:
         """The plan of a call; None where its `launch` has to be called itself."""
-        tensors = [*self._tensors(values), *outputs]
+        tensors = [*self.tensors(values), *outputs]
         aligned = tuple(tensor.data_ptr() % 16 for tensor in tensors)
         key = self._hot.key(*values.values(), *outputs)
         with self._recording:
@@ -181,51 +188,40 @@ class Dispatcher:
                 self._remember(self._recorded, (key, aligned), known)
             plan = known[1]
             if plan is not None and not any(aligned):
-                made = makers(output_specs(self.spec, served.workload), outputs[0].device)
                 self._remember(self._plans, key, plan.run)
-                self._remember(self._fresh, self._hot.fresh_key(*values.values()), (plan.run, made[0] if len(made) == 1 else made))
+                specs = output_specs(self.spec, served.workload)
+                if all(map(laid_out, outputs, specs)):
+                    made = makers(specs, outputs[0].device)
+                    self._remember(self._fresh, self._hot.fresh_key(*values.values()), (plan.run, made[0] if len(made) == 1 else made))
         return plan
 
     def _record(self, served: Served, values: Mapping[str, Any], tensors: Sequence[Described], where: Any, device: int) -> Plan | None:
         with Cast(tensors) as cast:
             try:
-                launches = self._launches(served, values, cast)
+                launches = self.launches(served, values, cast)
                 scratch = self._scratch.setdefault(device, Scratch(self.runtime, where))
                 return build(launches, cast, len(tensors), scratch)
             except Unplannable as reason:
                 self.unplanned[served.choice.schedule] = str(reason)
                 return None
 
-    def _launches(self, served: Served, values: Mapping[str, Any], cast: Cast) -> list[Launch]:
+    def launches(self, served: Served, values: Mapping[str, Any], cast: Cast) -> list[Launch]:
         """Run a schedule's `launch` on stand-ins; its kernels are compiled, and nothing runs."""
-        if self.recorder.compiler is None and self._precompiled is not None:
-            self.recorder.compiler = Store(self._precompiled)
         standins = iter(list(cast.tensors))
         inputs = [value if name in self.arguments.scalars else next(standins) for name, value in values.items()]
         arguments = [*inputs, *standins]
         scratch = [cast.add(shape, None, dtype_of(dtype)) for shape, dtype in workspace(served.module, arguments)]
         return self.recorder.record(served.module.launch, [*arguments, *scratch])
 
+    def _open_store(self) -> None:
+        """Open the precompiled kernels: before Triton's driver starts, which wants C modules that may be among them."""
+        if self.recorder.compiler is None and self._precompiled is not None:
+            self.recorder.compiler = Store(self._precompiled)
+
     def _remember(self, memory: dict[Any, Any], key: Any, value: Any) -> None:
         if len(memory) >= _PLANS:
             memory.clear()
         memory[key] = value
-
-    def parameters(self, values: Mapping[str, Any]) -> Mapping[str, int | str]:
-        """The workload parameters that a call's inputs ask for."""
-        # int() also takes the symbolic extents of a traced call, and has torch guard on them.
-        found: Mapping[str, int | str] = self.spec.infer(
-            {
-                name: Argument(tuple(map(int, value.shape)), tuple(map(int, value.stride())), str(value.dtype).removeprefix("torch."))
-                for name, value in values.items()
-                if isinstance(value, torch.Tensor)
-            }
-        )
-        return found
-
-    def _traced_outputs(self, inputs: Sequence[Any]) -> Sequence[OutputSpec]:
-        values = dict(zip(self.arguments.inputs, inputs, strict=True))
-        return output_specs(self.spec, self.spec.workload(self.parameters(values)))
 
     def identity(self, device: int) -> Mapping[str, Any]:
         """What tells a device from others; -1 is the CPU, where kernels run in Triton's interpreter if at all.
@@ -245,6 +241,8 @@ class Dispatcher:
     def warm(self, ranges: Mapping[str, Any] | Iterable[Mapping[str, Any]] | None = None, *, device: int | None = None) -> int:
         """Compile, load and plan ahead what calls can ask for: after it, nothing in the ranges compiles again.
 
+        Tensors are taken to be contiguous, or strided as their layout says, and to start at multiples of 16 bytes.
+
         Args:
             ranges: workload parameters, in which a dim may be a pair of its least and largest extent; one mapping or several. By default all
                 that the table holds for the device.
@@ -257,49 +255,20 @@ class Dispatcher:
         Raises:
             Miss: no record serves a shape of the ranges, and `on_miss` is `error`.
         """
-        number = self.runtime.current() if device is None else device
-        identity = self.identity(number)
-        if ranges is None:
-            ranges = coverage.of_table(self.table, self.table.matching(identity))
-        seen = 0
-        with self.runtime.using(number) if number >= 0 else contextlib.nullcontext():
-            for parameters in coverage.shapes([ranges] if isinstance(ranges, Mapping) else ranges, self.table):
-                self._warm(self.server.serve(parameters, number, identity), number)
-                seen += 1
-        return seen
-
-    def _warm(self, served: Served, device: int) -> None:
-        if not served.planned:
-            return
-        where = torch.device("cpu") if device < 0 else torch.device("cuda", device)
-        values = shadows(self.spec, self.arguments, served.workload, device)
-        outputs = tuple(Shadow(shape, strides, dtype, device, where) for shape, strides, dtype in output_specs(self.spec, served.workload))
-        self._plan(served, values, outputs, device)
+        self._open_store()
+        return ahead.warm(self, ranges, self.runtime.current() if device is None else device)
 
     def compile_into(self, store: Store, target: int) -> list[str]:
-        """Compile all that the table holds for a target, without loading or launching anything.
+        """Compile all that the table holds for a target, without launching anything; where the device is here, load it too.
 
         Returns:
             What could not be compiled, and why.
         """
-        problems = []
         before, self.recorder.compiler = self.recorder.compiler, store
-        identity = {"backend": "cuda", **self.table.targets[target]}
         try:
-            for parameters in coverage.shapes(coverage.of_table(self.table, [target]), self.table):
-                served = self.server.serve(parameters, 0, identity)
-                if not served.planned:
-                    continue
-                values = shadows(self.spec, self.arguments, served.workload, 0)
-                outputs = [(shape, strides, dtype, 0) for shape, strides, dtype in output_specs(self.spec, served.workload)]
-                with Cast([*(described(tensor) for tensor in self._tensors(values)), *outputs]) as cast:
-                    try:
-                        self._launches(served, values, cast)
-                    except Exception as error:  # whatever the compiler raises: the others are compiled all the same
-                        problems.append(f"{self.spec.name}:{key_text(parameters)}: {type(error).__name__}: {error}")
+            return ahead.compile_all(self, target)
         finally:
             self.recorder.compiler = before
-        return problems
 
     # --- What is going on ---
 

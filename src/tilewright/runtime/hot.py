@@ -61,7 +61,10 @@ class Hot:
 def _key(arguments: Arguments, outputs: Sequence[str]) -> str:
     # Contiguous strides follow from the shape, and asking for them costs half of making the tuple. Where an extent is 1 its stride may be
     # anything, and the plan passes the recorded one: no element is found by it.
-    tensors = [f"{name}.shape, {name}.dtype, {name}.is_contiguous() or {name}.stride(), {name}.get_device()" for name in (*arguments.tensors, *outputs)]
+    first, *others = (*arguments.tensors, *outputs)
+    tensors = [f"{name}.shape, {name}.dtype, {name}.is_contiguous() or {name}.stride(), {name}.get_device()" for name in others]
+    # The device is wanted again for its stream.
+    tensors.insert(0, f"{first}.shape, {first}.dtype, {first}.is_contiguous() or {first}.stride(), (_device := {first}.get_device())")
     return ", ".join([*tensors, *arguments.scalars]) + ","
 
 
@@ -81,10 +84,10 @@ def _text(arguments: Arguments, several_devices: bool) -> str:
     result = outputs[0] if single else f"({names})"
     unpack = f"{outputs[0]} = out" if single else f"{names}, = out"
     allocate = f"{outputs[0]} = _empty()" if single else f"{names}, = [_make() for _make in _empty]"
-    elsewhere = f" or {tensors[0]}.get_device() != _current()" if several_devices else ""
+    elsewhere = " or _device != _current()" if several_devices else ""
     # A profiler's hooks have to see every launch, so with hooks the launches are Triton's own.
     guard = f"({' | '.join(pointers)}) & 15 or _entering or _leaving or _knobs.launch_enter_hook is not _chain{elsewhere}"
-    run = f"_run({', '.join(pointers)}, _stream({tensors[0]}.get_device()))"
+    run = f"_run({', '.join(pointers)}, _stream(_device))"
     return f"""
 def call({parameters}, out=None):
     if _compiling():

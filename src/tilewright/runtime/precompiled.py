@@ -114,12 +114,26 @@ class Store:
         return kernel
 
     def finish(self) -> None:
-        """Write the manifest, and the C modules that Triton's cache holds where kernels ran here."""
-        if triton.runtime.driver.active.__class__.__module__.startswith("triton."):
-            for path in sorted(Path(triton.knobs.cache.dir).glob(f"*/*{sysconfig.get_config_var('EXT_SUFFIX')}")):
-                _copy(path, self.folder / "modules" / path.parent.name / path.name)
+        """Write the manifest, and the C modules that Triton compiled for the kernels where they were loaded here."""
+        for path in _loaded_modules():
+            _copy(path, self.folder / "modules" / path.parent.name / path.name)
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "manifest.json").write_text(json.dumps(toolchain(), indent=1, sort_keys=True) + "\n")
+
+
+def device_is_here() -> bool:
+    """Whether Triton drives a device: nothing stands in for one."""
+    return type(triton.runtime.driver.active).__module__.startswith("triton.")
+
+
+def _loaded_modules() -> list[Path]:
+    """C modules of Triton's cache that this process has loaded: those of its own kernels, whatever else the cache holds."""
+    cache, suffix = os.path.realpath(triton.knobs.cache.dir) + os.sep, str(sysconfig.get_config_var("EXT_SUFFIX"))
+    try:
+        mapped = {line.split(maxsplit=5)[5].strip() for line in Path("/proc/self/maps").read_text().splitlines() if line.count(" ") >= 5 and "/" in line}
+    except OSError:
+        return []
+    return sorted(Path(path) for path in mapped if path.startswith(cache) and path.endswith(suffix))
 
 
 def _key(source: Any, target: Any, options: Mapping[str, Any]) -> str:

@@ -105,6 +105,7 @@ class Server:
         self.misses: dict[str, int] = {}
         self._schedules, self._vendors, self._strict, self._capturing = schedules, vendors, strict, capturing
         self._miss, self._stale = errors
+        self._planned: dict[str, tuple[Any, bool]] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._answers: dict[tuple[str, int], Any] = {}
 
@@ -168,8 +169,11 @@ class Server:
                 here = ", ".join(vendors) or "none"
                 raise self._miss(f"{self.spec.name}: the record chose the vendor's {choice.vendor}, which is not here; there are: {here}")
             return Served(workload=workload, choice=choice, vendor=vendors[choice.vendor], missed=missed)
-        module = self._schedules(choice.schedule)
-        return Served(workload=workload, choice=choice, module=module, planned=prepare(module), missed=missed)
+        known = self._planned.get(choice.schedule)
+        if known is None:
+            module = self._schedules(choice.schedule)
+            known = self._planned[choice.schedule] = (module, prepare(module))
+        return Served(workload=workload, choice=choice, module=known[0], planned=known[1], missed=missed)
 
     def _check_pins(self, choice: Choice, parameters: Mapping[str, int | str], identity: Mapping[str, Any]) -> None:
         # In the interpreter nothing is compiled, and no time is of interest.

@@ -81,8 +81,7 @@ class Cast:
 
     def place(self, address: Any) -> tuple[int, int] | None:
         """Which stand-in an address lies in, counted from 0, and the offset within it in bytes; None for another number."""
-        number = address >> _SPACING_BITS if type(address) is int else 0
-        if not 0 < number <= self.count:
+        if type(address) is not int or not 0 < (number := address >> _SPACING_BITS) <= self.count:
             return None
         base = next(base for base in self._bases.values() if base >> _SPACING_BITS == number)
         return number - 1, address - base

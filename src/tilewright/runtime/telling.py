@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from .shapes import parameters as parameters_of
 from .table import key_text
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def explain(dispatcher: Dispatcher, args: Sequence[Any], named: Mapping[str, Any
     values = bound(dispatcher, args, named)
     device = next(value for value in values.values() if isinstance(value, torch.Tensor)).get_device()
     spec, table, identity = dispatcher.spec, dispatcher.table, dispatcher.identity(device)
-    parameters = dict(spec.workload(dispatcher.parameters(values)).parameters)
+    parameters = dict(spec.workload(parameters_of(spec, values)).parameters)
     targets = table.matching(identity)
     choice = table.look_up(parameters, targets)
     where = identity.get("name") or ("Triton's interpreter" if device < 0 else identity.get("arch", f"device {device}"))

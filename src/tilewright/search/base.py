@@ -47,6 +47,7 @@ class Proposer(Protocol):
 
 
 @runtime_checkable
+@runtime_checkable
 class WideProposer(Proposer, Protocol):
     """A searcher that lets more be built than is measured."""
 

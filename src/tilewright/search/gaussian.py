@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -128,7 +129,7 @@ class Gaussian:
         """Add an observation at a point."""
         count = len(self.observed)
         before = self._rows[:, point].copy()
-        pivot = np.sqrt(max(self._signal + self._noise - before @ before, _JITTER))
+        pivot = math.sqrt(max(self._signal + self._noise - float(before @ before), _JITTER))
         row = (self._kernel([point])[0] - before @ self._rows) / pivot
         if count == len(self._reserved):
             self._reserved = np.vstack([self._reserved, np.zeros((max(_BLOCK, count // 2), self._rows.shape[1]))])
@@ -158,11 +159,13 @@ class Gaussian:
     def _kernel(self, chosen: list[int]) -> Matrix:
         squared = self._norms[chosen][:, None] + self._norms[None, :] - 2 * self._points[chosen] @ self._points.T
         shape, _ = _matern(np.maximum(squared, 0.0))
-        return self._signal * shape
+        kernel: Matrix = self._signal * shape
+        return kernel
 
 
 def _squared(a: Matrix, b: Matrix) -> Matrix:
-    return np.maximum((a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2 * a @ b.T, 0.0)
+    squared: Matrix = np.maximum((a * a).sum(1)[:, None] + (b * b).sum(1)[None, :] - 2 * a @ b.T, 0.0)
+    return squared
 
 
 def _matern(squared: Matrix) -> tuple[Matrix, Matrix]:

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.errors import SpaceError
-from tilewright.knobs import Knob, Value
+from tilewright.knobs import Value
 from tilewright.record import Config, config_key
 from tilewright.search.base import ENUMERABLE
 from tilewright.search.encoding import Encoding, Matrix
+from tilewright.search.moves import neighbour_of
 
 if TYPE_CHECKING:
     from tilewright.space import SearchSpace
@@ -96,27 +97,3 @@ class Pool:
         rows = self.encoding.rows(fresh)
         self.rows = np.concatenate([self.rows, rows])
         self.vectors = np.concatenate([self.vectors, self.encoding.vectors(rows)])
-
-
-def neighbour_of(space: SearchSpace, config: Config, rng: random.Random, changes: int | None = None) -> dict[str, Value] | None:
-    """A legal config that differs in one knob or a few; None where the one drawn is not legal.
-
-    An ordered knob moves by a step or two more often than it jumps. Knobs that come up only after a change are drawn.
-    """
-    names = [name for name in config if name != "schedule"] or list(config)
-    turned = set(rng.sample(names, min(len(names), changes or (1 if rng.random() < 0.6 else 2))))
-
-    def choose(knob: Knob) -> Value:
-        index = knob.find(config[knob.name]) if knob.name in config else None
-        if index is None:
-            return rng.choice(knob.values)
-        if knob.name not in turned or len(knob.values) == 1:
-            return knob.values[index]
-        if knob.ordered and rng.random() < 0.7:
-            moved = index + rng.choice((-2, -1, 1, 2))
-            if 0 <= moved < len(knob.values):
-                return knob.values[moved]
-        return rng.choice([value for position, value in enumerate(knob.values) if position != index])
-
-    evaluation = space.evaluate(choose)
-    return None if evaluation.violations else evaluation.config

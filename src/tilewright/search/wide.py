@@ -23,10 +23,11 @@ class CostProposer(StudyProposer):
         seed: of all draws.
         history: results known from before.
         estimate: an analytic estimate of a config's time, where there is one.
+        turns: without an estimate, choose every second point by densities.
     """
 
-    def __init__(self, space: SearchSpace, *, seed: int, history: History = (), estimate: Estimate | None = None) -> None:
-        self._sampler = CostSampler(space, seed=seed, estimate=estimate)
+    def __init__(self, space: SearchSpace, *, seed: int, history: History = (), estimate: Estimate | None = None, turns: bool = True) -> None:
+        self._sampler = CostSampler(space, seed=seed, estimate=estimate, turns=turns)
         super().__init__(space, self._sampler, seed=seed, history=history)
         self._ready: dict[str, dict[str, Value]] = {}
 

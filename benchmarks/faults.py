@@ -1,0 +1,115 @@
+"""The faults of `benchmarks/operators/faulty`: the status each must end in, and a session over all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tilewright.builder import Builder
+from tilewright.carrying import carries
+from tilewright.device import Device
+from tilewright.library import Operator, find_operator
+from tilewright.log import TuningLog
+from tilewright.neighbours import Neighbours
+from tilewright.observer import Budget, Observers, Progress
+from tilewright.record import Record, Status
+from tilewright.result import TuneResult
+from tilewright.runner import Runner
+from tilewright.session import Session
+
+OPERATORS: Final = Path(__file__).parent / "operators"
+
+# What each must end in, and what its message must hold.
+EXPECTED: Final[Mapping[str, tuple[frozenset[Status], str]]] = {
+    "none": (frozenset({Status.OK, Status.CUT}), ""),
+    "never_ends": (frozenset({Status.RUN_TIMEOUT}), "no answer within"),
+    "raises": (frozenset({Status.LAUNCH_ERROR}), "no such thing"),
+    "killed": (frozenset({Status.CRASH}), "SIGKILL"),
+    "nan": (frozenset({Status.WRONG_RESULT}), "NaN"),
+    "illegal_address": (frozenset({Status.CRASH}), "illegal memory access"),
+    "half_unwritten": (frozenset({Status.WRONG_RESULT}), "never written"),
+    "misaligned_address": (frozenset({Status.CRASH}), "misaligned address"),
+    "row_past_the_end": (frozenset({Status.OUT_OF_BOUNDS}), "past its end"),
+    "device_assert": (frozenset({Status.CRASH, Status.LAUNCH_ERROR}), "assert|no offset is below 0"),
+    "input_overwritten": (frozenset({Status.WRONG_RESULT}), "changed input 'a'"),
+    "garbage_on_the_wire": (frozenset({Status.CRASH}), "Segmentation fault"),
+    "scratch_unwritten": (frozenset({Status.WRONG_RESULT}), "scratch that nobody wrote"),
+    "grandchild_hangs": (frozenset({Status.RUN_TIMEOUT}), "no answer within"),
+    "ragged": (frozenset({Status.WRONG_RESULT}), "right at its own extents, and at N="),
+    "all_memory": (frozenset({Status.OUT_OF_RESOURCES}), "memory"),
+    "race": (frozenset({Status.WRONG_RESULT}), "two runs on the same inputs differ"),
+    "flood": (frozenset({Status.OK, Status.CUT}), ""),
+    "shared_memory": (frozenset({Status.OUT_OF_RESOURCES}), "shared memory"),
+    "compile_hangs": (frozenset({Status.COMPILE_TIMEOUT}), ""),
+    "compiler_aborts": (frozenset({Status.COMPILE_ERROR}), ""),
+}
+
+
+@dataclass
+class Watch(Observers):
+    """Notes when each record came."""
+
+    came: list[tuple[float, Record]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def progress(self, progress: Progress, record: Record | None, elapsed_s: float) -> None:
+        if record is not None:
+            self.came.append((time.monotonic(), record))
+
+
+def run_session(runner: Runner, builder: Builder, log: Path, *, faults: str, n: int = 65536, seed: int = 0, search: str = "grid") -> tuple[TuneResult, Watch]:
+    """Tune `faulty` over its whole space, in order where the search is `grid`."""
+    operator: Operator = find_operator("faulty", [OPERATORS])
+    compile_target = runner.target
+    device = Device(
+        name="faults",
+        label="faults",
+        operator=operator.name,
+        builder=builder,
+        runner=runner,
+        target=runner.target,
+        compile_target=compile_target,
+        lookahead=4,
+        width=1,
+        spec=operator.spec,
+        folder=operator.folder,
+        template_hashes=frozenset(template.hash for template in operator.templates.values()),
+        make_workload=operator.spec.workload,
+        make_space=lambda workload: operator.space(workload, compile_target),
+        make_source=lambda workload, config: operator.render(workload, compile_target, config),
+        neighbours=Neighbours(
+            lambda workload, config, source: carries(operator.templates[source.schedule], workload, compile_target, config, source.hash)
+        ),
+    )
+    watch = Watch()
+    session = Session(
+        device=device,
+        workloads={operator.spec.workload(f"N={n},faults={faults}"): 1.0},
+        budget=Budget(trials=1000),
+        search=search,
+        seed=seed,
+        log=TuningLog(log),
+        resume=False,
+        force=False,
+        default_only=False,
+        observer=watch,
+    )
+    return session.run(), watch
+
+
+def costs_s(watch: Watch, began: float) -> dict[str, float]:
+    """Seconds that each broken schedule cost: until its record, and what the next took more than a right one does."""
+    times = [began, *(moment for moment, _ in watch.came)]
+    spans = [after - before for before, after in zip(times, times[1:], strict=False)]
+    right = sorted(span for span, (_, record) in zip(spans, watch.came, strict=True) if record.config["fault"] == "none")
+    usual = right[len(right) // 2] if right else 0.0
+    found = {}
+    for place, (_, record) in enumerate(watch.came):
+        after = spans[place + 1] - usual if place + 1 < len(spans) else 0.0
+        found[str(record.config["fault"])] = spans[place] + max(0.0, after)
+    return found

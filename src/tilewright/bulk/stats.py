@@ -1,0 +1,131 @@
+"""What large logs hold: the counts of `log stats`, by folding parts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tilewright.best import best_of
+from tilewright.bulk.best import Fold, Session, Slim, deciding_lines, fold_with, note_damage
+from tilewright.bulk.candidates import GroupKey
+from tilewright.bulk.parts import Part, fold_parts, parts_of, processes
+from tilewright.record import Line, Record, RecordedSpace, SessionEnd, SessionStart, Status
+
+
+class _StatsFold(Fold):
+    """The best's fold, with counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._failures: Counter[tuple[str, str, str, str]] = Counter()
+        self._started: set[str] = set()
+        self._ended: set[str] = set()
+        self._spaces: list[str] = []
+
+    def counts(self) -> dict[str, Any]:
+        """Plain values for `fold_parts`."""
+        return {
+            "failures": [(*key, count) for key, count in self._failures.items()],
+            "started": sorted(self._started),
+            "ended": sorted(self._ended),
+            "spaces": self._spaces,
+            "vendor_count": len(self._vendors),
+            "names": [(key, name) for key, name in self._known.names.items()],
+        }
+
+    def _failed(self, line: Slim) -> None:
+        key = (self._known.workload(bytes(line.workload)), self._known.target(bytes(line.target)), line.status, first_line(line.message))
+        self._failures[key] += 1
+
+    def _other(self, line: Any) -> None:
+        (self._started if isinstance(line, Session) else self._ended).add(line.session)
+
+    def _seen(self, line: Line) -> None:
+        if isinstance(line, Record) and (line.status is not Status.OK or line.measurement is None):
+            workload, target = self._keys.workload(line.workload), self._keys.target(line.target)
+            self._failures[workload, target, str(line.status), first_line(line.message)] += 1
+        elif isinstance(line, SessionStart):
+            self._started.add(line.session)
+        elif isinstance(line, SessionEnd):
+            self._ended.add(line.session)
+        elif isinstance(line, RecordedSpace):
+            self._spaces.append(line.operator)
+        if isinstance(line, Record):
+            self._known.names.setdefault(self._keys.target(line.target), line.target.name)
+
+
+def _fold(part: Part) -> dict[str, Any]:
+    fold = _StatsFold()
+    return {**fold_with(fold, part), **fold.counts()}
+
+
+def stats_of_files(paths: Sequence[Path], note: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+    """The answer of `log stats`.
+
+    Args:
+        paths: logs, not compressed.
+        note: told of damaged lines.
+
+    Raises:
+        LogError, HostError: a log cannot be read.
+    """
+    count = processes()
+    parts = parts_of(paths, count)
+    folded = fold_parts(parts, _fold, count)
+    note_damage(folded, note)
+    deciding = deciding_lines(paths, parts, folded)
+    best = best_of(deciding)
+    total: Counter[tuple[str, str]] = Counter()
+    right: Counter[tuple[str, str]] = Counter()
+    statuses: Counter[str] = Counter()
+    failures: Counter[tuple[str, str]] = Counter()
+    names: dict[str, str] = {}
+    for answer in folded:
+        for workload, target, _, times, *_ in answer["groups"]:
+            timed = len(times) // 8
+            total[workload, target] += timed
+            right[workload, target] += timed
+            statuses["ok"] += timed
+        for workload, target, status, message, number in answer["failures"]:
+            total[workload, target] += number
+            statuses[status] += number
+            if status == "ok":
+                right[workload, target] += number
+            else:
+                failures[status, message] += number
+        for key, name in answer["names"]:
+            names.setdefault(key, name)
+    started = {session for answer in folded for session in answer["started"]}
+    ended = {session for answer in folded for session in answer["ended"]}
+    return {
+        "sessions": {"count": len(started), "interrupted": len(started - ended)},
+        "records": total.total(),
+        "vendors": sum(answer["vendor_count"] for answer in folded),
+        "spaces": [operator for answer in folded for operator in answer["spaces"]],
+        "statuses": dict(ranked(statuses)),
+        "failures": [{"status": status, "message": message, "records": number} for (status, message), number in ranked(failures)],
+        "races": sum(not isinstance(line, Record) for line in deciding),
+        "workloads": [row for place in sorted(total) for row in _rows(place, names[place[1]], total[place], right[place], best)],
+    }
+
+
+def first_line(message: str) -> str:
+    """What failures are counted by."""
+    lines = message.strip().splitlines()
+    return lines[0] if lines else "(no message)"
+
+
+def ranked(counts: Counter[Any]) -> list[tuple[Any, int]]:
+    """Counts, the greatest first; those that are equal by name."""
+    return sorted(((key, count) for key, count in counts.items() if count), key=lambda item: (-item[1], item[0]))
+
+
+def _rows(place: tuple[str, str], name: str, records: int, right: int, best: dict[GroupKey, Record]) -> list[dict[str, Any]]:
+    where = {"workload": place[0], "target": name, "records": records, "ok": right}
+    return [
+        {**where, "protocol": key[2], "best_us": record.measurement and record.measurement.ranked_us, "best": dict(record.config)}
+        for key, record in sorted(best.items())
+        if key[:2] == place
+    ] or [{**where, "protocol": None, "best_us": None, "best": None}]

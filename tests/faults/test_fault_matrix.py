@@ -1,0 +1,48 @@
+"""One session over schedules that are broken in every way that the interpreter can show: one record each, and the same winner."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tilewright.log import TuningLog
+from tilewright.record import Record, SessionEnd
+from tilewright.runner import InterpreterRunner
+from tilewright.target import named_target
+from tilewright.testing import FakeBuilder
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+faults = pytest.importorskip("faults")
+sys.path.pop(0)
+
+TIMEOUT_S = 2.5
+
+
+def test_each_fault_is_one_record_and_the_winner_is_that_without_them(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    with InterpreterRunner(named_target("sm_90"), cache_dir=tmp_path, timeout_s=TIMEOUT_S, spare=True) as runner:
+        alone, _ = faults.run_session(runner, FakeBuilder(), tmp_path / "alone.jsonl", faults="none", n=4096)
+        began = time.monotonic()
+        result, watch = faults.run_session(runner, FakeBuilder(), log, faults="interpreted", n=4096)
+    records = [line for line in TuningLog(log).read().lines if isinstance(line, Record)]
+    assert Counter(str(record.config["fault"]) for record in records) == {"none": 3, **dict.fromkeys(FAULTS, 1)}
+    for record in records:
+        statuses, said = faults.EXPECTED[record.config["fault"]]
+        assert record.status in statuses and re.search(said, record.message), record
+    assert result.reason == "exhausted"
+    assert alone.results[0].best is not None and result.results[0].best is not None
+    assert result.results[0].best.config == alone.results[0].best.config == {"work": 1, "fault": "none"}
+    end = TuningLog(log).read().lines[-1]
+    assert isinstance(end, SessionEnd) and end.trials == len(records)
+    assert faults.costs_s(watch, began)["grandchild_hangs"] < TIMEOUT_S + 12  # two cores here, and a spare takes seconds to start
+    assert subprocess.run(["pgrep", "-f", "sleep 86399"], capture_output=True, check=False).returncode != 0, "a grandchild is left"
+
+
+FAULTS = ["raises", "killed", "nan", "garbage_on_the_wire", "half_unwritten", "grandchild_hangs", "row_past_the_end", "input_overwritten", "scratch_unwritten"]
+FAULTS += ["ragged", "race", "all_memory", "flood"]

@@ -1,0 +1,170 @@
+"""Large logs are read in parts by several processes, and give the answers that reading them whole gives, damage or not."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.best import best_entries, best_text, vendor_times, with_vendors
+from tilewright.bulk import parts
+from tilewright.bulk.best import best_of_files
+from tilewright.bulk.lint import lint_file
+from tilewright.bulk.merge import merge_files
+from tilewright.bulk.stats import stats_of_files
+from tilewright.codec import encode_line
+from tilewright.commands.log_stats import sum_up
+from tilewright.errors import LogError, SchemaTooNew, UsageError
+from tilewright.lint import lint
+from tilewright.log import TuningLog
+from tilewright.record import Anchor, Line, Measurement, Racer, RaceRecord, Record, SessionEnd, SessionStart, Status, TrialStart, VendorRecord
+from tilewright.target import Target, Toolchain, named_target
+from tilewright.workload import Workload
+
+STATUSES = [*[Status.OK] * 8, Status.WRONG_RESULT, Status.COMPILE_ERROR, Status.CUT, Status.CRASH]
+
+
+def times(us: float, rng: random.Random) -> Measurement:
+    anchor = Anchor(kind="memory", median_us=rng.choice([1.0, 1.1]), nominal_us=1.0) if rng.random() < 0.3 else None
+    return Measurement(
+        protocol=rng.choice(["graph/1", "events/1"]), median_us=us, min_us=us / 2, max_us=us * 2, samples=2, times_us=[us / 2, us * 2], anchor=anchor
+    )
+
+
+def make_lines(rng: random.Random, sessions: int = 6) -> list[list[Line]]:
+    """Sessions with few values of everything, so that ties, verdicts and races meet."""
+    made: list[list[Line]] = []
+    for index in range(sessions):
+        name = f"s{index}"
+        workload = Workload(operator="m", dims={"M": rng.choice([16, 128])}, dtypes={})
+        target: Target = named_target(rng.choice(["sm_90", "sm_80"]))
+        shared: dict[str, Any] = {"session": name, "workload": workload, "target": target}
+        lines: list[Line] = [
+            SessionStart(
+                session=name,
+                started_at=f"2026-11-29T10:00:{index:02d}",
+                tilewright="0",
+                operator="m",
+                workloads=[workload],
+                target=target,
+                toolchain=Toolchain(),
+            )
+        ]
+        lines.append(VendorRecord(name="v", status=Status.OK, measurement=times(rng.choice([1.0, 3.0]), rng), **shared))
+        trials = rng.randrange(12)
+        for trial in range(trials):
+            status, config = rng.choice(STATUSES), {"tile": rng.choice([16, 32, 64])}
+            timed = status in (Status.OK, Status.CUT) or rng.random() < 0.1
+            lines.append(TrialStart(session=name, workload=workload, config=config))
+            lines.append(
+                Record(
+                    trial=trial if rng.random() < 0.9 else 0, config=config, status=status, message="" if status is Status.OK else f"no\nmore {trial}",
+                    template=rng.choice(["old", "new"]), source=rng.choice("ab"), measurement=times(rng.choice([0.5, 2.0, 3.0, 4.0]), rng) if timed else None,
+                    toolchain=Toolchain(triton="3.6.0"), **shared,
+                )
+            )  # fmt: skip
+        if rng.random() < 0.4:
+            racers = [Racer(config={"tile": tile}, source="a", median_us=1.0, ratio=1.0) for tile in (16, 32)]
+            lines.append(RaceRecord(protocol="graph/1", racers=racers, winner=rng.choice([0, 1, None]), rounds=3, **shared))
+        if rng.random() < 0.8:
+            lines.append(SessionEnd(session=name, ended_at="", reason="budget", trials=trials if rng.random() < 0.8 else 99))
+        made.append(lines)
+    return made
+
+
+def spoiled(raw: bytes, rng: random.Random) -> bytes:
+    """A line with a fault that files do come by."""
+    place = rng.randrange(len(raw))
+    return rng.choice(
+        [
+            raw[:place],
+            raw[:place] + b"\n" + raw[place:],
+            raw[:place] + bytes([rng.randrange(256)]) + raw[place + 1 :],
+            raw.replace(b'"status":"ok"', b'"status":"fine"'),
+            raw.replace(b'"build_s":', b'"build_s":-'),
+            raw.replace(b'"trial":1', b'"trial":1' + b"0" * rng.choice([1, 30])),
+            raw.replace(b'"M":16', b'"M":"16"'),
+            raw.replace(b'"arch":"sm_90"', b'"arch":90'),
+            b" " + raw,
+            b"\n\n" + raw,
+            raw + b" \n   ",
+            raw + b"\n" + raw,
+        ]
+    )
+
+
+def write(path: Path, rng: random.Random, *, faults: float) -> None:
+    raws = [encode_line(line).rstrip(b"\n") for session in make_lines(rng) for line in session]
+    text = b"\n".join(spoiled(raw, rng) if rng.random() < faults else raw for raw in raws)
+    path.write_bytes(text + b"\n" * rng.randrange(2))
+
+
+@pytest.fixture(params=[(300, 1), (2_000, 3), (1 << 18, 2)], ids=["tiny blocks", "small blocks", "one block"])
+def split(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks and processes of several sizes, so that every seam is met."""
+    size, count = request.param
+    monkeypatch.setattr(parts, "BLOCK_BYTES", size)
+    monkeypatch.setattr(parts.os, "sched_getaffinity", lambda pid: set(range(count)))
+
+
+@pytest.mark.usefixtures("split")
+@pytest.mark.parametrize("faults", [0.0, 0.15])
+def test_parts_give_what_the_whole_gives(tmp_path: Path, faults: float) -> None:
+    for seed in range(10):
+        rng = random.Random(seed)
+        path = tmp_path / f"{seed}.jsonl"
+        write(path, rng, faults=faults)
+        try:
+            contents = TuningLog(path).read()
+        except SchemaTooNew as error:
+            with pytest.raises(SchemaTooNew, match=str(error).partition(": schema")[0].partition(", line")[2]):
+                lint_file(path, floor_us=lambda workload, target: 1.0, templates={})
+            continue
+        options: dict[str, Any] = {"floor_us": lambda workload, target: 1.0, "templates": {"m": frozenset({"new"})}}
+        assert lint_file(path, **options) == (len(contents.lines), lint(contents, **options)), f"seed {seed}"
+        whole = with_vendors(best_entries(contents.lines), vendor_times(line for line in contents.lines if isinstance(line, VendorRecord)))
+        assert best_text(best_of_files([path])) == best_text(whole), f"seed {seed}"
+        if not contents.damage:
+            assert stats_of_files([path]) == sum_up(contents.lines), f"seed {seed}"
+
+
+@pytest.mark.usefixtures("split")
+def test_merged_logs_do_not_depend_on_the_order_of_files(tmp_path: Path) -> None:
+    sessions = make_lines(random.Random(1), 8)
+    a, b, c = (tmp_path / f"{name}.jsonl" for name in "abc")
+    for path, chosen in ((a, sessions[:4]), (b, sessions[3:]), (c, [sessions[0][:2], sessions[5]])):
+        TuningLog(path).extend([line for session in chosen for line in session], sync=False)
+    c.write_bytes(c.read_bytes() + b'{"kind":"trial","sch')  # torn
+    first = merge_files([a, b, c], tmp_path / "abc.out")
+    merge_files([c, a, b], tmp_path / "cab.out")
+    assert (tmp_path / "abc.out").read_bytes() == (tmp_path / "cab.out").read_bytes()
+    lines = TuningLog(tmp_path / "abc.out").read()
+    assert list(lines.lines) == [line for session in sessions for line in session]
+    assert not lines.damage
+    assert (first.sessions, first.lines, first.damaged) == (8, sum(map(len, sessions)), 1)
+    assert first.repeated == len(sessions[3]) + 2 + len(sessions[5])
+
+
+def test_merging_never_overwrites(tmp_path: Path) -> None:
+    log = tmp_path / "a.jsonl"
+    TuningLog(log).extend(make_lines(random.Random(1), 1)[0], sync=False)
+    with pytest.raises(UsageError, match="never rewritten"):
+        merge_files([log], log)
+    with pytest.raises(LogError, match="no log"):
+        merge_files([tmp_path / "none.jsonl"], tmp_path / "out.jsonl")
+
+
+def test_a_session_that_differs_between_files_keeps_all_its_lines(tmp_path: Path) -> None:
+    (lines,) = make_lines(random.Random(4), 1)
+    a, b = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    TuningLog(a).extend(lines, sync=False)
+    TuningLog(b).extend(
+        [*lines[:-1], VendorRecord(session="s0", name="other", workload=lines[1].workload, target=lines[1].target, status=Status.CRASH, message="x")],
+        sync=False,
+    )  # type: ignore[union-attr]
+    notes: list[str] = []
+    merged = merge_files([a, b], tmp_path / "out.jsonl", notes.append)
+    assert merged.lines == len(lines) + 1
+    assert notes and "stand in one file and not in another" in notes[0]
