@@ -82,9 +82,7 @@ def run_session(runner: Runner, builder: Builder, log: Path, *, faults: str, n: 
         make_workload=operator.spec.workload,
         make_space=lambda workload: operator.space(workload, compile_target),
         make_source=lambda workload, config: operator.render(workload, compile_target, config),
-        neighbours=Neighbours(
-            lambda workload, config, source: carries(operator.templates[source.schedule], workload, compile_target, config, source.hash)
-        ),
+        neighbours=Neighbours(lambda workload, config, source: carries(operator.templates[source.schedule], workload, compile_target, config, source.hash)),
     )
     watch = Watch()
     session = Session(

@@ -6,8 +6,10 @@
 
 For each searcher and budget: % of the optimum's speed, the median over seeds of the geometric mean over workloads, and the worst
 workload's median. A candidate that fails costs a measurement. `cost+predict` and `cost+general` build up to --builds candidates a
-measurement and start from an analytic estimate, the operator's own or the general one; all others go by knobs alone. Random search's expectation, computed, is the score's zero
-(Willemsen and others, 2024): score(t) = (S - R) / (optimum - R), averaged over the budget.
+measurement and start from an analytic estimate, the operator's own or the general one; all others go by knobs alone.
+
+The community's score (Willemsen and others, 2024) has random search's computed expectation as its zero and the optimum as its one:
+score(t) = (S - R) / (optimum - R), averaged over the budget.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python benchmarks/tune_bars.py --out DIR [--seeds 3] [--time 60] [--search NAME]
 
 Writes one log for each operator and seed below DIR, and prints a table: for each workload the vendor's time over the winner's by
-seed, and the median. Takes about seeds x (time + 2 x time / 3) seconds.
+seed, and the median. Takes about seeds x (time + 10) + row_seeds x 2 x (time / 3 + 10) seconds.
 """
 
 from __future__ import annotations
@@ -34,11 +34,15 @@ def main() -> int:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--time", type=float, default=60.0, help="seconds for the five matmul workloads together; a third of it for each other operator")
+    parser.add_argument("--row-seeds", type=int, default=1, help="seeds of the row-wise operators")
     parser.add_argument("--search", default=None, help="searcher; the default one where not given")
     arguments = parser.parse_args()
     gains: dict[str, list[float | None]] = {}
+    plan = (("matmul", MATMUL, arguments.time, arguments.seeds), *((name, ROWS, arguments.time / 3, arguments.row_seeds) for name in ("rms_norm", "softmax")))
     for seed in range(arguments.seeds):
-        for operator, workloads, seconds in (("matmul", MATMUL, arguments.time), ("rms_norm", ROWS, arguments.time / 3), ("softmax", ROWS, arguments.time / 3)):
+        for operator, workloads, seconds, seeds in plan:
+            if seed >= seeds:
+                continue
             log = arguments.out / f"{operator}-seed{seed}.jsonl"
             options = {"search": arguments.search} if arguments.search else {}
             began = time.monotonic()

@@ -9,7 +9,7 @@ from tilewright.declare import Declared, Schedule, run_pass
 from tilewright.errors import SpaceError
 from tilewright.knobs import SCHEDULE, Config
 from tilewright.target import Target
-from tilewright.template import Template, position
+from tilewright.template import Template
 from tilewright.workload import Workload
 
 # Values of further knobs that are tried. guess: one or two such knobs.
@@ -34,7 +34,7 @@ def carries(template: Template, workload: Workload, target: Target, config: Conf
 
     def pick(declared: Declared) -> int:
         if declared.name in config:
-            return position(declared, config[declared.name])
+            return declared.knob.carried(config[declared.name])
         place = turn // prod(missing.values()) % declared.size
         missing[declared.name] = declared.size
         return place

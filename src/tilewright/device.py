@@ -176,9 +176,7 @@ def _open_children(device: str, operator: Operator, target: str | None, jobs: in
         make_workload=make_workload,
         make_space=lambda workload: operator.space(workload, compile_target),
         make_source=lambda workload, config: operator.render(workload, compile_target, config),
-        neighbours=Neighbours(
-            lambda workload, config, source: carries(operator.templates[source.schedule], workload, compile_target, config, source.hash)
-        ),
+        neighbours=Neighbours(lambda workload, config, source: carries(operator.templates[source.schedule], workload, compile_target, config, source.hash)),
         _stack=stack,
     )
 

@@ -139,6 +139,17 @@ class Knob:
             raise SpaceError(f"knob {self.name!r}: {value!r} is no candidate; {listing(self.values, value)}")
         return found
 
+    def carried(self, value: object) -> int:
+        """The position of a value of another workload: a split of another extent stands for the one with the same inner parts.
+
+        Raises:
+            SpaceError: there is none.
+        """
+        found = self.find(value)
+        if found is None and self.kind == "split" and isinstance(value, list):
+            found = next((place for place, parts in enumerate(self.values) if isinstance(parts, list) and parts[1:] == value[1:]), None)
+        return self.index(value) if found is None else found
+
 
 def listing(values: Sequence[Value], near: object = None) -> str:
     """The end of an error message: some candidates, and the nearest to what was given where it is a word."""

@@ -123,9 +123,7 @@ def check(operator: Operator, workload: Workload, target: Target, builder: Build
     configs = list({config_key(config): config for config in drawn}.values())
     inputs, outputs = operator.spec.inputs(workload), operator.spec.outputs(workload)
     arguments = (*(inputs[name] for name in operator.spec.arguments), *outputs.values())
-    futures = [
-        builder.submit(BuildRequest(source=operator.render(workload, target, config), arguments=arguments, target=target)) for config in configs
-    ]
+    futures = [builder.submit(BuildRequest(source=operator.render(workload, target, config), arguments=arguments, target=target)) for config in configs]
     verdicts = []
     for config, future in zip(configs, futures, strict=True):
         outcome = future.result()

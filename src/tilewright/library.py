@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -23,6 +24,7 @@ from tilewright.workload import NAME, Workload
 VARIABLE: Final = "TILEWRIGHT_TEMPLATES"
 ENTRY_POINTS: Final = "tilewright.templates"
 SPEC_FILE: Final = "spec.py"
+PREDICT_FILE: Final = "predict.py"
 REFERENCE_FILE: Final = "reference.py"
 # Spaces kept, one for each workload and target lately asked for. guess: a session tunes some tens of workloads together.
 _SPACES_KEPT: Final = 64
@@ -62,7 +64,7 @@ class Operator:
 
     @property
     def spec(self) -> OperatorSpec:
-        """What `spec.py` declares as SPEC.
+        """What `spec.py` declares as SPEC, with the `predict` of `predict.py` where there is one.
 
         Raises:
             UsageError: it does not load, or declares no SPEC of this name.
@@ -73,7 +75,8 @@ class Operator:
                 raise UsageError(f"{self.folder / SPEC_FILE}: must define SPEC, an OperatorSpec, not {spec!r}")
             if spec.name != self.name:
                 raise UsageError(f"{self.folder / SPEC_FILE}: SPEC is named {spec.name!r}, and its folder {self.name!r}; make them the same")
-            self._spec = spec
+            estimate = self.folder / PREDICT_FILE
+            self._spec = replace(spec, predict=_load_module(estimate, f"{self.name}_predict").predict) if estimate.is_file() else spec
         return self._spec
 
     @property

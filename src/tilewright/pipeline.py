@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from tilewright.allocation import LEAST_TRIALS
 from tilewright.builder import BuildOutcome, BuildRequest
 from tilewright.device import Device
+from tilewright.estimate import estimate_for
 from tilewright.record import Config, Resources, Status, Value, config_key
 from tilewright.search import History, Proposer, WideProposer, make_proposer
 from tilewright.space import SearchSpace
@@ -83,7 +84,8 @@ class Pipeline:
         self._device = device
         self._workload = workload
         self._space = space
-        self._make = functools.partial(make_proposer, searcher, space, seed=seed, history=history)
+        estimate = estimate_for(device.spec, workload, device.target) if device.spec is not None else None
+        self._make = functools.partial(make_proposer, searcher, space, seed=seed, history=history, estimate=estimate)
         self._default = space.default()
         self._default_only = default_only
         self._retries: deque[dict[str, Value]] = deque()
@@ -203,16 +205,20 @@ class Pipeline:
         """Candidates that are being built, or wait in order for their turn."""
         return len(self._queue) + len(self._building)
 
-    def pending(self) -> list[Future[BuildOutcome]]:
-        """Builds that are not done; when one is, there may be something to measure."""
-        return [build for candidate in (*self._queue, *self._building.values()) if (build := candidate.build) is not None and not build.done()]
+    def pending(self, *, more: bool) -> list[Future[BuildOutcome]]:
+        """Builds that are not done; when one is, there may be something to measure. `more` as for `ready`."""
+        waiting = (*self._queue, *(self._building.values() if more else ()))
+        return [build for candidate in waiting if (build := candidate.build) is not None and not build.done()]
 
-    @property
-    def ready(self) -> bool:
-        """Whether `take` has a candidate whose build is done."""
+    def ready(self, *, more: bool) -> bool:
+        """Whether `take` has a candidate whose build is done.
+
+        Args:
+            more: whether the budget allows to choose one of those that were built ahead.
+        """
         if self._building and self._wide is not None:
             self._harvest(self._wide)
-        return bool(self._queue and self._queue[0].is_built) or bool(self._built)
+        return bool(self._queue and self._queue[0].is_built) or (more and bool(self._built))
 
     def take(self) -> Candidate | None:
         """The next candidate to measure, or whose build has failed; None where the searcher wants none of the built ones."""

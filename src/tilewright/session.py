@@ -206,12 +206,13 @@ class Session:
                 return "interrupted"
         while not interrupts.requested and not self._time_is_up():
             self._feed(searches)
-            chosen = choose([(search, search.standing) for search in searches if search.pipeline.ready])
+            more = not self._is_spent(searches)
+            chosen = choose([(search, search.standing) for search in searches if search.pipeline.ready(more=more)])
             if chosen is not None:
                 if candidate := chosen.take():
                     self._record(chosen, self._try(chosen, candidate))
                     self._pass_on(chosen, searches)
-            elif pending := [build for search in searches for build in search.pipeline.pending()]:
+            elif pending := [build for search in searches for build in search.pipeline.pending(more=more)]:
                 wait(pending, timeout=POLL_S, return_when=FIRST_COMPLETED)
             elif self._is_spent(searches) or all(search.ended for search in searches):
                 break

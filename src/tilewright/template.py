@@ -224,7 +224,7 @@ class Template:
         """The canonical text of a config that was checked, or carried over from a workload for which it was."""
 
         def pick(declared: Declared) -> int:
-            return position(declared, config.get(declared.name))
+            return declared.knob.carried(config.get(declared.name))
 
         schedule = Schedule(self.name, lambda cfg: None)
         cfg = Cfg(schedule, pick, cutting=False)
@@ -274,14 +274,6 @@ class Template:
         if cfg._violations:
             message += f" (at a point that a require refuses: {cfg._violations[0]})"
         return TemplateError(f"{where}: {message}")
-
-
-def position(declared: Declared, value: object) -> int:
-    """Where a value stands among the candidates; a split of another extent stands for the one with the same inner parts."""
-    found = declared.knob.find(value)
-    if found is None and declared.knob.kind == "split" and isinstance(value, list):
-        found = next((i for i, parts in enumerate(declared.values) if isinstance(parts, list) and parts[1:] == value[1:]), None)
-    return declared.knob.index(value) if found is None else found
 
 
 def _line(traceback: TracebackType | None, path: str) -> int:

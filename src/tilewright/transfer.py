@@ -4,38 +4,28 @@ from __future__ import annotations
 
 from math import log2
 
+from tilewright.errors import SpaceError
 from tilewright.knobs import Knob
 from tilewright.record import Config, Value
 from tilewright.space import SearchSpace
 from tilewright.workload import Workload
 
 
-class _NoSuch(Exception):
-    """The other space has no such value."""
-
-
 def translate(config: Config, space: SearchSpace) -> dict[str, Value] | None:
     """The config of a space that makes the same choices as a config of another workload, None where there is none.
 
-    A split says the same if all its parts but the outermost agree: that one follows from the extent. Knobs that exist only in this
-    space take no part in the other's choices, so there is no translation.
+    A split says the same if all its parts but the outermost agree: that one follows from the extent. A knob that exists only in this
+    space takes no part in the other's choices, so there is no translation.
     """
 
     def choose(knob: Knob) -> Value:
         if knob.name not in config:
-            raise _NoSuch
-        value = config[knob.name]
-        if knob.find(value) is not None:
-            return value
-        if knob.kind == "split" and isinstance(value, list):
-            for candidate in knob.values:
-                if isinstance(candidate, list) and candidate[1:] == value[1:]:
-                    return candidate
-        raise _NoSuch
+            raise SpaceError(f"config {dict(config)!r} has no value for knob {knob.name!r}")
+        return knob.values[knob.carried(config[knob.name])]
 
     try:
         evaluation = space.evaluate(choose)
-    except _NoSuch:
+    except SpaceError:
         return None
     return None if evaluation.violations else evaluation.config
 

@@ -29,9 +29,7 @@ def fake_command(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     monkeypatch.setitem(sys.modules, "tilewright.commands.operators", module)
 
 
-@pytest.mark.parametrize(
-    ("error", "code"), [(UsageError("bad knob"), 2), (HostError("disk full"), 3), (LogError("no log"), 4), (KeyboardInterrupt(), 130)]
-)
+@pytest.mark.parametrize(("error", "code"), [(UsageError("bad knob"), 2), (HostError("disk full"), 3), (LogError("no log"), 4), (KeyboardInterrupt(), 130)])
 def test_errors_become_exit_codes(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     fake_command(monkeypatch, error)
     assert main(["operators"]) == code
@@ -86,11 +84,7 @@ def test_every_command_takes_the_common_options(command: str) -> None:
 
 
 def test_help_imports_nothing_heavy() -> None:
-    program = (
-        "import sys, tilewright.cli\n"
-        "assert tilewright.cli.main(['tune', '--help']) == 0\n"
-        "print('|'.join(sys.modules), file=sys.stderr)"
-    )
+    program = "import sys, tilewright.cli\nassert tilewright.cli.main(['tune', '--help']) == 0\nprint('|'.join(sys.modules), file=sys.stderr)"
     child = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert HEAVY.isdisjoint(child.stderr.strip().split("|"))
 
@@ -121,7 +115,7 @@ def test_importing_the_library_is_lazy_and_complete() -> None:
 
 def test_a_reader_that_went_away_ends_the_printing_quietly() -> None:
     program = "from tilewright.commands.output import emit\nfor i in range(20000): emit('x' * 80)"
-    child = subprocess.run(f"{sys.executable} -c \"{program}\" | head -n 1", shell=True, capture_output=True, text=True, check=True)
+    child = subprocess.run(f'{sys.executable} -c "{program}" | head -n 1', shell=True, capture_output=True, text=True, check=True)
     assert child.stdout == "x" * 80 + "\n"
     assert child.stderr == ""
 

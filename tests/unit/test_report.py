@@ -110,9 +110,7 @@ def test_plain_progress_writes_a_line_for_each_better_time() -> None:
 def test_live_progress_has_a_line_for_each_workload_and_leaves_the_terminal_clean() -> None:
     stream = io.StringIO()
     report = LiveReport(stream)
-    start = SessionStart(
-        started_at="2026-11-29T12:00:00+00:00", tilewright="0", operator="matmul", workloads=[WORKLOAD], target=H200, toolchain=Toolchain()
-    )
+    start = SessionStart(started_at="2026-11-29T12:00:00+00:00", tilewright="0", operator="matmul", workloads=[WORKLOAD], target=H200, toolchain=Toolchain())
     report.session(start, "cuda:0", Path("m.jsonl"))
     report.progress(progress(), record(200.0), 1.0)
     report.note("waiting for pid 7")

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 _STARTUP: Final = 8
 # Proposals after which the points of a space too large to list are drawn anew. guess.
 _RENEW: Final = 16
-# Without an estimate, every second point is chosen by densities instead. benchmarks/search_efficiency.py, 2026-11: on the recorded
-# GEMM expected improvement alone is at 95% of the optimum after 64, densities at 98%, both in turn at 97%; on convolution_A100
-# of the benchmark hub densities alone score 0.05, expected improvement 0.81 to 0.84, both in turn 0.82.
-_TURNS: Final = 2
+# Without an estimate, every fourth point is chosen by densities instead. benchmarks/search_efficiency.py, 2026-11: on the recorded
+# GEMM expected improvement alone is at 91% of the optimum after 64 measurements, with every second or fourth by densities at 95 and
+# 97%; on convolution_A100 of the benchmark hub it scores 0.78 alone, 0.75 and 0.80 with them (10 to 15 seeds, +-0.04).
+_TURNS: Final = 4
 # Best points around which new ones are drawn.
 _CENTRES: Final = 8
 

@@ -35,7 +35,7 @@ _FIT_GROWTH: Final = 1.4
 # What one differing knob leaves of the likeness of two points' fates, and how much likeness to no failure at all each point
 # starts with. guess.
 _LIKENESS: Final = 0.25
-_TRUST: Final = 0.1
+_TRUST: Final = 1.0
 
 
 class TimeModel:
