@@ -207,7 +207,7 @@ class Session:
         while not interrupts.requested and not self._time_is_up():
             self._feed(searches)
             more = not self._is_spent(searches)
-            chosen = choose([(search, search.standing) for search in searches if search.pipeline.ready(more=more)])
+            chosen = choose([(search, search.standing) for search in searches if search.pipeline.ready(more=more)], built=True)
             if chosen is not None:
                 if candidate := chosen.take():
                     self._record(chosen, self._try(chosen, candidate))
