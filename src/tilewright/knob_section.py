@@ -87,6 +87,7 @@ def _names(node: nodes.Node) -> Iterator[str]:
     if isinstance(node, nodes.NSRef):
         yield node.name
     for name in node.find_all((nodes.Name, nodes.NSRef)):
+        assert isinstance(name, (nodes.Name, nodes.NSRef))  # find_all promises no more than an expression
         yield name.name
 
 
@@ -117,8 +118,8 @@ def _depending_names(tree: nodes.Template, declaring: set[str]) -> set[str]:
 def _spread(node: nodes.Node, found: set[str], *, inside: bool) -> None:
     """Add the names that are assigned from names already found, or under a condition on them."""
     if isinstance(node, (nodes.Assign, nodes.AssignBlock, nodes.For, nodes.With, nodes.Macro, nodes.CallBlock)) and (inside or _uses(node, found)):
-        targets = [name for name in node.find_all((nodes.Name, nodes.NSRef)) if isinstance(name, nodes.NSRef) or name.ctx in ("store", "param")]
-        found.update(name.name for name in targets)
+        found.update(name.name for name in node.find_all(nodes.NSRef))
+        found.update(name.name for name in node.find_all(nodes.Name) if name.ctx in ("store", "param"))
         if isinstance(node, nodes.Macro):
             found.add(node.name)
     inside = inside or (isinstance(node, nodes.If) and _uses(node.test, found)) or (isinstance(node, nodes.For) and _uses(node.iter, found))

@@ -57,7 +57,7 @@ class Space:
                         known = [declared.name for declared in schedule.order]
                         raise self._error(f"{suggested(stated)} of schedule {schedule.name!r} names an unknown knob {knob!r}; {nearest(knob, known)}")
         for schedule in self._schedules.values():
-            schedule.identify = lambda knob, name=schedule.name: self._identified(knob, name)  # type: ignore[misc]
+            schedule.identify = lambda knob, name=schedule.name: self._identified(knob, name)
             for declared in schedule.order:
                 declared.knob = schedule.identify(declared.knob)
 
