@@ -109,7 +109,7 @@ def test_importing_the_library_is_lazy_and_complete() -> None:
     imported, exported = child.stdout.splitlines()
     assert imported == "[]"
     assert "function tune" in exported and "function load" in exported and "class 'tilewright.space.Space'" in exported
-    with pytest.raises(AttributeError, match="it exports Space, TuningLog"):
+    with pytest.raises(AttributeError, match="it exports Space, "):
         tilewright.frob  # noqa: B018
 
 
