@@ -138,7 +138,7 @@ def _tune(commands: _Commands, common: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where and how")
     where.add_argument("--device", metavar="NAME", default="auto", help="auto, cuda:N, interpreter or recorded:FILE (default: auto)")
     where.add_argument("--target", metavar="NAME", help="named target to compile for where no GPU is used (default: sm_90)")
-    where.add_argument("--search", metavar="NAME", default="tpe", help="tpe, random or grid (default: tpe)")
+    where.add_argument("--search", metavar="NAME", default="tpe", help="tpe, cost, gp, evolutionary, annealing, descent, random, grid or auto (default: tpe)")
     where.add_argument("--jobs", metavar="N", type=_count, help="compiler processes (default: all cores but one)")
     log = parser.add_argument_group("log")
     log.add_argument("--log", metavar="FILE", type=Path, help="log to append to (default: tuning_logs/<device>/<operator>.jsonl)")

@@ -152,7 +152,7 @@ def _open_children(device: str, operator: Operator, target: str | None, jobs: in
         raise
 
     def make_workload(parameters: str) -> Workload:
-        workload = operator.spec.workload(parameters)
+        workload = operator.workload(parameters)
         if device == "interpreter":
             refuse_on_interpreter(workload)
         return workload

@@ -8,14 +8,15 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 from tilewright.canonical import sha256_text
-from tilewright.errors import TemplateError, UsageError, nearest
+from tilewright.errors import TemplateError, TilewrightError, UsageError, nearest
 from tilewright.knobs import SCHEDULE, Config, listing
-from tilewright.operator import OperatorSpec
+from tilewright.operator import OperatorSpec, TensorArg, TensorSpec, Tolerance
 from tilewright.space import Space
 from tilewright.target import Target
 from tilewright.template import SUFFIX, Source, Template
@@ -78,6 +79,34 @@ class Operator:
             estimate = self.folder / PREDICT_FILE
             self._spec = replace(spec, predict=_load_module(estimate, f"{self.name}_predict").predict) if estimate.is_file() else spec
         return self._spec
+
+    def workload(self, parameters: Mapping[str, int | str] | str) -> Workload:
+        """The workload of the given parameters, with what the spec says of it tried out: a fault of the spec is told here, once.
+
+        Raises:
+            UsageError: as `OperatorSpec.workload`; or one of the spec's functions fails, or gives what it must not.
+        """
+        workload = self.spec.workload(parameters)
+        inputs = self._asked("inputs", workload)
+        if tuple(inputs) != self.spec.arguments:
+            raise UsageError(f"{self.folder / SPEC_FILE}: inputs are named {tuple(inputs)}, and arguments {self.spec.arguments}; make them the same")
+        for field, kind in (("outputs", Mapping), ("flops", (int, float)), ("bytes_moved", (int, float)), ("tolerance", Tolerance)):
+            value = self._asked(field, workload)
+            if not isinstance(value, kind):
+                raise UsageError(f"{self.folder / SPEC_FILE}: {field} gives {value!r}, of the wrong type; docs/authoring.md says which it must be")
+        tensors = {name: item for name, item in inputs.items() if isinstance(item, TensorSpec)}
+        self._asked(
+            "infer", {name: TensorArg(shape=item.shape, strides=item.strides or _contiguous(item.shape), dtype=item.dtype) for name, item in tensors.items()}
+        )
+        return workload
+
+    def _asked(self, field: str, argument: Any) -> Any:
+        try:
+            return getattr(self.spec, field)(argument)
+        except TilewrightError:
+            raise
+        except Exception as error:
+            raise UsageError(f"{self.folder / SPEC_FILE}: {field} raises {type(error).__name__}: {error}; correct it") from error
 
     @property
     def templates(self) -> Mapping[str, Template]:
@@ -223,6 +252,10 @@ def _operator_folders(root: Path, origin: str) -> list[Path]:
     if (root / SPEC_FILE).is_file():
         return [root]
     return sorted(folder for folder in root.iterdir() if (folder / SPEC_FILE).is_file())
+
+
+def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
+    return tuple(prod(shape[place + 1 :]) for place in range(len(shape)))
 
 
 def _load_module(path: Path, name: str) -> ModuleType:

@@ -206,7 +206,8 @@ def end_notes(result: TuneResult) -> Iterable[str]:
             yield f"{name}: {count} points refused: {reason}"
         if answer.race is not None:
             yield f"{name}: won a race of {len(answer.race.racers)} in {answer.race.rounds} rounds: {answer.race.reason}"
-        for edge in answer.edges:
+        # The interpreter's time says nothing of warps and stages, so nothing of where they should end either.
+        for edge in () if _interpreted(answer.best) else answer.edges:
             yield f"{name}: {edge.knob}={_value(edge.value)} is the {edge.end} of its candidates; the template may be too narrow there"
         if answer.best is None and answer.statuses:
             yield f"{name}: every candidate failed; `tilewright log stats {result.log}` has the messages"

@@ -20,6 +20,7 @@ from tilewright.interrupt import Interrupts
 from tilewright.log import TuningLog
 from tilewright.observer import Budget, Observer
 from tilewright.pipeline import Candidate
+from tilewright.recall import records_that_hold
 from tilewright.record import Record, SessionEnd, SessionStart, Status, TrialStart, VendorRecord
 from tilewright.result import TuneResult, WorkloadResult
 from tilewright.state import LogState
@@ -113,11 +114,7 @@ class Session:
         return result
 
     def _search(self, workload: Workload) -> Search:
-        records = [
-            record
-            for record in self.state.records(workload, self.device.target)
-            if record.template in self.device.template_hashes and _counts(record, self.device.runner.protocol)
-        ]
+        records = [] if self.force else records_that_hold(self.state, self.device, workload, self.observer.note)
         return Search(
             device=self.device,
             workload=workload,
@@ -126,7 +123,7 @@ class Session:
             default_only=self.default_only,
             searcher=self.search,
             seed=self.seed,
-            records=[] if self.force else records,
+            records=records,
             vendors=self.state.vendors(workload, self.device.target),
             races=() if self.force else self.state.races(workload, self.device.target),
         )
@@ -142,7 +139,10 @@ class Session:
             self.observer.note(f"{search.workload.key}: going on from {done} records of a search that did not end (--force starts over)")
             return False
         share = self.budget.trials and self.budget.trials / len(self.workloads)
-        return not (self.resume and share is not None and search.progress.done < share)
+        more = share is not None and search.progress.done < share
+        if more and not self.resume:
+            self.observer.note(f"{search.workload.key}: answered from {search.progress.done} records of a finished search; --resume goes on up to --trials")
+        return not (self.resume and more)
 
     def _run(self, searches: list[Search]) -> str:
         start = SessionStart(
@@ -191,7 +191,7 @@ class Session:
                 ended_at=_now(),
                 reason=reason,
                 # A default is an answer for now, not that of a search.
-                finished=[] if self.default_only else [search.workload.key for search in searches if search.ended in FINISHED],
+                finished=[] if self.default_only else [search.workload.key for search in searches if search.ended in FINISHED and search.progress.done],
                 trials=self.trial,
                 rejected=dict(rejected),
                 wall_s=round(self.elapsed_s, 3),
@@ -336,11 +336,6 @@ class Session:
         self.trial += 1
         search.tell(numbered)
         self.observer.progress(search.progress, numbered, self.elapsed_s)
-
-
-def _counts(record: Record, protocol: str) -> bool:
-    """Whether a record is a trial's, by this protocol. What a session left unmeasured when it ended is not."""
-    return record.status is not Status.CUT if record.measurement is None else record.measurement.protocol == protocol
 
 
 def _now() -> str:

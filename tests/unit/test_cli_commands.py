@@ -232,6 +232,8 @@ def test_best_of_failures_alone_is_a_no(run: Run, templates: Path, tmp_path: Pat
 def test_best_that_cannot_be_written_is_a_host_error(run: Run, templates: Path, tmp_path: Path) -> None:
     log = tmp_path / "a.jsonl"
     write_log(log, [record(templates, 1.0)])
+    before = log.read_bytes()
+    assert run("best", log, "-o", log)[0] == ExitCode.USAGE and log.read_bytes() == before, "a log is never overwritten"
     code, _, err = run("best", log, "-o", tmp_path / "nowhere" / "best.jsonl")
     assert code == ExitCode.HOST and "cannot write" in err
 
@@ -325,7 +327,7 @@ def test_lint_and_stats_of_a_damaged_log(run: Run, templates: Path, tmp_path: Pa
     assert answer["failures"] == [{"status": "crash", "message": "died of SIGSEGV", "records": 1}]
     assert [(row["records"], row["ok"], row["best_us"]) for row in answer["workloads"]] == [(3, 2, 700.0)]
     text = run("log", "stats", log)[1]
-    assert "1 sessions (1 interrupted), 3 records" in text and "crash: died of SIGSEGV" in text and "num_warps=2" in text
+    assert "1 sessions (1 without an end), 3 records" in text and "crash: died of SIGSEGV" in text and "num_warps=2" in text
 
 
 def test_a_log_that_is_not_there_is_a_log_error(run: Run, tmp_path: Path) -> None:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tilewright.errors import SpaceError, TemplateError, UsageError
 from tilewright.library import Operator, find_operator, find_operators, shipped_templates
+from tilewright.operator import TensorSpec
 from tilewright.target import named_target
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "operators"
@@ -174,3 +177,20 @@ def test_the_recorded_kernel_is_one_source_for_all_workloads():
     sources = {operator.render(workload, TARGET, config).hash for workload in operator.spec.workload_set("recorded")}
     assert len(sources) == 1
     assert operator.leaking_dims(next(iter(operator.spec.workload_set("recorded"))), TARGET, config) == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("flops", lambda w: w.dims["q"], "flops raises KeyError: 'q'"),
+        ("tolerance", lambda w: 0.1, "tolerance gives 0.1, of the wrong type"),
+        ("infer", lambda x, alpha: {}, "infer raises TypeError"),
+        ("inputs", lambda w: {"b": TensorSpec(shape=(1,), dtype="float16"), "a": TensorSpec(shape=(1,), dtype="float16")}, "make them the same"),
+    ],
+)
+def test_a_faulty_spec_is_told_when_a_workload_is_made(field: str, value: object, message: str) -> None:
+    operator = find_operator("matmul")
+    operator._spec = replace(operator.spec, **{field: value})
+    with pytest.raises(UsageError, match=re.escape(message)) as error:
+        operator.workload("M=16,N=16,K=16")
+    assert "spec.py" in str(error.value)

@@ -357,3 +357,39 @@ def test_a_cut_candidate_teaches_the_search_but_cannot_win(log: Path) -> None:
 def test_requests_that_make_no_sense_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         tune("matmul", **options)
+
+
+def test_records_that_the_space_does_not_have_are_skipped_with_a_note(log: Path) -> None:
+    run(Rig(), log, trials=3)
+    text = log.read_text().replace('"a":2,"b":2', '"a":3,"b":2')
+    log.write_text(text)
+    notes: list[str] = []
+
+    class Listening(Observers):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    rig = Rig()
+    session = Session(
+        device=rig.device, workloads={WORKLOAD: 1.0}, budget=Budget(trials=6), search="random", seed=0,
+        log=TuningLog(log), observer=Listening(), resume=True, force=False, default_only=False,
+    )  # fmt: skip
+    result = session.run()
+    assert result.results[0].best is not None and {"a": 2, "b": 2} in rig.measured
+    assert any("skipped 1 record(s)" in note and "3 is no candidate" in note and "log lint" in note for note in notes)
+
+
+def test_a_finished_search_answers_and_says_how_to_go_on(log: Path) -> None:
+    run(Rig(), log, trials=3)
+    notes: list[str] = []
+
+    class Listening(Observers):
+        def note(self, text: str) -> None:
+            notes.append(text)
+
+    session = Session(
+        device=Rig().device, workloads={WORKLOAD: 1.0}, budget=Budget(trials=6), search="random", seed=0,
+        log=TuningLog(log), observer=Listening(), resume=False, force=False, default_only=False,
+    )  # fmt: skip
+    assert session.run().results[0].tier == "log"
+    assert any("answered from 3 records" in note and "--resume" in note for note in notes)

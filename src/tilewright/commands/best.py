@@ -16,7 +16,7 @@ from tilewright.commands.logs import read_logs
 from tilewright.commands.output import emit, emit_json, note, table
 from tilewright.cover import Cover, covers, schedule_id
 from tilewright.economics import Saving, savings
-from tilewright.errors import ExitCode, HostError, TemplateError, UsageError, nearest
+from tilewright.errors import ExitCode, HostError, LogError, TemplateError, UsageError, nearest
 from tilewright.identity import Keys
 from tilewright.library import Operator, find_operators
 from tilewright.ranges import ranges
@@ -208,6 +208,11 @@ def replace_file(path: Path, text: str) -> None:
     Raises:
         HostError: it cannot be written.
     """
+    if path.is_file() and path.stat().st_size:
+        try:
+            parse_best_file(path.read_text(encoding="utf-8"), str(path))
+        except (LogError, ValueError) as error:
+            raise UsageError(f"{path} is there and is no best file, so it is not overwritten; name another file with -o") from error
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.write_text(text, encoding="utf-8")

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     operator = find_operator(args.operator, args.templates)
     if not args.workloads:
         raise UsageError(f"check needs a workload: give -w with {', '.join(f'{dim}=...' for dim in operator.spec.dims)}")
-    workloads = [operator.spec.workload(text) for text in args.workloads]
+    workloads = [operator.workload(text) for text in args.workloads]
     targets = [named_target(name) for name in args.targets or [DEFAULT_TARGET]]
     reports: list[Legality] = []
     with closing(CompileBuilder(args.jobs or max(1, (os.cpu_count() or 2) - 1))) as builder:

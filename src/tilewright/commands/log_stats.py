@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         emit_json(answer)
         return ExitCode.OK
     sessions = answer["sessions"]
-    emit(f"{sessions['count']} sessions ({sessions['interrupted']} interrupted), {answer['records']:,} records, {answer['vendors']:,} vendor records")
+    emit(f"{sessions['count']} sessions ({sessions['interrupted']} without an end), {answer['records']:,} records, {answer['vendors']:,} vendor records")
     if answer["spaces"]:
         emit(f"recorded spaces: {', '.join(answer['spaces'])}")
     if answer["statuses"]:

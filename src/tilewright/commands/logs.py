@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tilewright.commands.output import note
+from tilewright.errors import UsageError
 from tilewright.log import TuningLog
 from tilewright.record import Line
 
@@ -15,10 +16,13 @@ def read_logs(paths: Sequence[Path]) -> tuple[Line, ...]:
 
     Raises:
         LogError: a log is not there, or was written by a newer Tilewright.
+        UsageError: one of them is a best file.
     """
     lines: list[Line] = []
     for path in paths:
         contents = TuningLog(path).read()
+        if not contents.lines and any('"kind":"best"' in damage.text for damage in contents.damage):
+            raise UsageError(f"{path} is a best file, not a tuning log; `tilewright verify` and `tilewright emit` take it")
         lines += contents.lines
         if contents.damage:
             note(f"{path}: skipped {len(contents.damage)} damaged line(s); `tilewright log lint {path}` says which")
