@@ -19,7 +19,7 @@ from tilewright.search.params import PENALTY, encoded, objective, parameters, su
 if TYPE_CHECKING:
     from tilewright.space import Knob, SearchSpace
 
-# Uniform draws before the estimator takes over; facts: 16 start-up trials reached the optimum of the recorded GEMM at 64.
+# Uniform draws before the estimator takes over: with 16, tpe is at 98.4% of the optimum of the recorded GEMM after 64 (decision 0010).
 _STARTUP: Final = 16
 
 # Draws in one ask before an unknown legal point is drawn uniformly instead: of known points, and of any.
