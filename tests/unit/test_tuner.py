@@ -11,7 +11,7 @@ import pytest
 
 from tilewright.canonical import canonical_json, sha256_text
 from tilewright.device import Device
-from tilewright.errors import ExitCode, HostError, UsageError
+from tilewright.errors import ExitCode, HostError, NoDevice, UsageError
 from tilewright.log import TuningLog
 from tilewright.observer import Budget, Observers
 from tilewright.record import Config, Record, SessionEnd, SessionStart, Status, TrialStart, config_key
@@ -393,3 +393,9 @@ def test_a_finished_search_answers_and_says_how_to_go_on(log: Path) -> None:
     )  # fmt: skip
     assert session.run().results[0].tier == "log"
     assert any("answered from 3 records" in note and "--resume" in note for note in notes)
+
+
+def test_a_gpu_that_is_not_here_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.device.gpu_count", lambda: 0)
+    with pytest.raises(NoDevice, match="no device cuda:1: .* shows 0 GPU.*--device interpreter .*--device recorded:FILE"):
+        tune("matmul", ["M=16,N=16,K=16"], device="cuda:1")
