@@ -226,7 +226,9 @@ class Pipeline:
             return self._queue.popleft()
         config = self._proposer.ask()
         if config is None:
+            # Nothing is left to choose: without saying so, the session would wait for builds that never come.
             self._built.clear()
+            self.exhausted = True
             return None
         candidate = self._built.pop(config_key(config), None)
         if candidate is None:

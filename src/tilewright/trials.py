@@ -103,8 +103,6 @@ class Search:
         if early_stop is not None and self._since_best >= early_stop:
             self.ended = "early_stop"
         fed = not self.ended and self.pipeline.feed()
-        if self.pipeline.exhausted:
-            self.ended = self.ended or "exhausted"
         self._sync()
         return fed
 
@@ -121,6 +119,8 @@ class Search:
         return rest
 
     def _sync(self) -> None:
+        if self.pipeline.exhausted:
+            self.ended = self.ended or "exhausted"
         self.progress.asked = self.standing.asked = self.pipeline.asked
 
     @property

@@ -399,3 +399,31 @@ def test_a_gpu_that_is_not_here_is_said_with_what_to_do(monkeypatch: pytest.Monk
     monkeypatch.setattr("tilewright.device.gpu_count", lambda: 0)
     with pytest.raises(NoDevice, match="no device cuda:1: .* shows 0 GPU.*--device interpreter .*--device recorded:FILE"):
         tune("matmul", ["M=16,N=16,K=16"], device="cuda:1")
+
+
+class _Refusing:
+    """A wide searcher that has candidates built and then wants none of them."""
+
+    rejected: dict[str, int] = {}
+
+    def __init__(self) -> None:
+        self._waiting = [{"a": 1, "b": 1}, {"a": 1, "b": 2}, {"a": 1, "b": 3}, {"a": 4, "b": 1}]
+
+    def widen(self, count: int) -> list[dict[str, Any]]:
+        return [self._waiting.pop() for _ in range(min(count, len(self._waiting)))]
+
+    def built(self, config: Config, resources: object) -> None:
+        pass
+
+    def ask(self) -> None:
+        return None
+
+    def tell(self, config: Config, time_us: float | None) -> None:
+        pass
+
+
+def test_a_searcher_that_wants_nothing_of_what_is_built_ends_the_search(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tilewright.pipeline.make_proposer", lambda *args, **options: _Refusing())
+    result = run(Rig(), log, trials=50)
+    assert result.reason == "exhausted"
+    assert [record.default for record in records(log)] == [True]
