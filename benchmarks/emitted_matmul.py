@@ -1,12 +1,13 @@
 """An emitted package against torch.matmul on the GPU here: every shape of its table checked, and timed by graph replay.
 
-    tilewright best LOG... --cover M -o best.jsonl
-    python benchmarks/emitted_matmul.py best.jsonl [--out DIR] [--seconds 120]
+    python benchmarks/emitted_matmul.py LOG... [--out DIR] [--seconds 120]
+    python benchmarks/emitted_matmul.py best.jsonl [--out DIR]
 
-Emits the best file twice, without and with vendors' kernels among the choices, imports both, and for each matmul of the table: checks the
+Makes the best file of the logs, or takes one (as of `tilewright best LOG... --cover M`), and emits it twice, without and with vendors' kernels among the
+choices, imports both, and for each matmul of the table: checks the
 result against the operator's reference, captures the package's call and torch.matmul into CUDA graphs over rotating operands (cold in L2),
 and replays the two in turns; the ratio is the median over rounds of torch's time over the package's. Some 0.5 s a shape and package on an H200,
-90 s for 72 shapes. A shape that fails is named, and the others go on.
+some 90 s for 72 shapes and both packages. A shape that fails is named, and the others go on.
 """
 
 from __future__ import annotations
@@ -26,13 +27,17 @@ from typing import Any
 
 import torch
 
-from tilewright.best import parse_best_file
+from tilewright.best import BestFile, parse_best_file
+from tilewright.cli import main as tilewright
+from tilewright.commands.best import is_best_file
 from tilewright.emit import Mode, emit_package
 from tilewright.library import find_operators
 
 ROUNDS = 9
 MOST_SETS = 16  # copies of the operands
 ROUND_US = 3_000.0  # about how long one side of a round replays
+DEVICE = "cuda"
+BARS = {"schedules_alone": (1.0, 0.93), "with_vendors": (1.015, 0.0)}  # geometric mean and least ratio, at least
 
 
 def graph_of(calls: list[Callable[[], Any]]) -> torch.cuda.CUDAGraph:
@@ -63,8 +68,8 @@ def measure(function: Callable[..., Any], reference: Any, spec: Any, parameters:
     """One shape: whether it is right, and both times."""
     workload = spec.workload(parameters)
     specs = spec.inputs(workload)
-    generator = torch.Generator("cuda").manual_seed(0)
-    inputs = reference.make_inputs(workload, specs, generator, "cuda")
+    generator = torch.Generator(DEVICE).manual_seed(0)
+    inputs = reference.make_inputs(workload, specs, generator, DEVICE)
     (expected,) = reference.reference(workload, inputs).values()
     out = function(inputs["a"], inputs["b"])
     error = out.double() - expected.double()
@@ -75,7 +80,7 @@ def measure(function: Callable[..., Any], reference: Any, spec: Any, parameters:
     del expected, error
     one = sum(tensor.numel() * tensor.element_size() for tensor in (inputs["a"], inputs["b"], out))
     count = max(1, min(MOST_SETS, math.ceil(2 * torch.cuda.get_device_properties(0).L2_cache_size / one)))
-    sets = [inputs, *(reference.make_inputs(workload, specs, generator, "cuda") for _ in range(count - 1))]
+    sets = [inputs, *(reference.make_inputs(workload, specs, generator, DEVICE) for _ in range(count - 1))]
     # Without `out`: a vendor's kernel allocates its result, and would be followed by a copy. Under capture, allocating costs nothing.
     ours = graph_of([lambda s=s: function(s["a"], s["b"]) for s in sets])
     theirs = graph_of([lambda s=s: torch.matmul(s["a"], s["b"]) for s in sets])
@@ -132,16 +137,34 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def best_of(paths: list[Path], folder: Path) -> BestFile:
+    """A best file as it is, or what `tilewright best` makes of logs."""
+    path = paths[0]
+    if not is_best_file(path):
+        path = folder / "best.jsonl"
+        if tilewright(["best", *map(str, paths), "-o", str(path)]):
+            raise SystemExit("no best file")
+    return parse_best_file(path.read_text(encoding="utf-8"), str(path))
+
+
+def verdict(name: str, told: dict[str, Any]) -> str:
+    mean, least = BARS[name]
+    if told["timed"] < told["shapes"] or told["right"] < told["shapes"]:
+        return f"DOES NOT HOLD: {told['shapes'] - told['right']} shapes are wrong or were not measured"
+    held = told["geometric_mean"] >= mean and told["least"] >= least
+    return f"{'holds' if held else 'DOES NOT HOLD'}: geometric mean {told['geometric_mean']:.4f} (bar {mean}), least {told['least']:.3f} (bar {least})"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("best", type=Path)
+    parser.add_argument("logs", type=Path, nargs="+", help="logs, or one best file")
     parser.add_argument("--out", type=Path)
     parser.add_argument("--seconds", type=float, default=120.0, help="for each of the two packages")
     args = parser.parse_args()
-    best = parse_best_file(args.best.read_text(encoding="utf-8"), str(args.best))
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         sys.path.insert(0, folder)
+        best = best_of(args.logs, Path(folder))
         for name, vendors in (("schedules_alone", False), ("with_vendors", True)):
             try:
                 emit_package(best, find_operators(), Path(folder), name=name, mode=Mode.DEFAULT, vendors=vendors)
@@ -159,6 +182,7 @@ def main() -> None:
             told = row["failed"] if "failed" in row else f"{row['us']:9.2f} {row['torch_us']:9.2f} {row['ratio']:6.3f} {'right' if row['right'] else 'WRONG'}"
             print(f"{row['M']:>6} {row['N']:>6} {row['K']:>6}  {row['choice']:24} {told}")
         print(result.get("summary", "failed"))
+        print(verdict(name, result["summary"]) if "summary" in result else "DOES NOT HOLD: see above")
 
 
 if __name__ == "__main__":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tilewright.builder import Builder
+from tilewright.builder import Builder, BuildOutcome, BuildRequest
 from tilewright.carrying import carries
 from tilewright.device import Device
 from tilewright.library import Operator, find_operator
@@ -16,9 +17,11 @@ from tilewright.log import TuningLog
 from tilewright.neighbours import Neighbours
 from tilewright.observer import Budget, Observers, Progress
 from tilewright.record import Record, Status
+from tilewright.reply import Stage
 from tilewright.result import TuneResult
 from tilewright.runner import Runner
 from tilewright.session import Session
+from tilewright.target import Toolchain
 
 OPERATORS: Final = Path(__file__).parent / "operators"
 
@@ -62,6 +65,23 @@ class Watch(Observers):
             self.came.append((time.monotonic(), record))
 
 
+@dataclass
+class Kept:
+    """A builder that several sessions use: a session ends its own builders once its search is over."""
+
+    builder: Builder
+
+    @property
+    def toolchain(self) -> Toolchain:
+        return self.builder.toolchain
+
+    def submit(self, request: BuildRequest) -> Future[BuildOutcome]:
+        return self.builder.submit(request)
+
+    def close(self) -> None:
+        """Left to whoever made it."""
+
+
 def run_session(runner: Runner, builder: Builder, log: Path, *, faults: str, n: int = 65536, seed: int = 0, search: str = "grid") -> tuple[TuneResult, Watch]:
     """Tune `faulty` over its whole space, in order where the search is `grid`."""
     operator: Operator = find_operator("faulty", [OPERATORS])
@@ -70,7 +90,7 @@ def run_session(runner: Runner, builder: Builder, log: Path, *, faults: str, n: 
         name="faults",
         label="faults",
         operator=operator.name,
-        builder=builder,
+        builder=Kept(builder),
         runner=runner,
         target=runner.target,
         compile_target=compile_target,
@@ -101,13 +121,26 @@ def run_session(runner: Runner, builder: Builder, log: Path, *, faults: str, n: 
 
 
 def costs_s(watch: Watch, began: float) -> dict[str, float]:
-    """Seconds that each broken schedule cost: until its record, and what the next took more than a right one does."""
+    """Seconds that each broken schedule cost: until its record, and what the right one after it took more than right ones do."""
     times = [began, *(moment for moment, _ in watch.came)]
     spans = [after - before for before, after in zip(times, times[1:], strict=False)]
     right = sorted(span for span, (_, record) in zip(spans, watch.came, strict=True) if record.config["fault"] == "none")
-    usual = right[len(right) // 2] if right else 0.0
+    usual = right[len(right) // 4] if right else 0.0  # most follow a fault, and some of those a replaced child
     found = {}
     for place, (_, record) in enumerate(watch.came):
         after = spans[place + 1] - usual if place + 1 < len(spans) else 0.0
         found[str(record.config["fault"])] = spans[place] + max(0.0, after)
+    return found
+
+
+def stages_of(watch: Watch, stages: Sequence[Stage]) -> dict[str, list[str]]:
+    """What replacing children took after each broken schedule, stage by stage, as text."""
+    found: dict[str, list[str]] = {}
+    for stage in stages:
+        done = [str(record.config["fault"]) for moment, record in watch.came if moment <= stage.began_s]
+        running = next((str(record.config["fault"]) for moment, record in watch.came if moment > stage.began_s), "")
+        # The child of a broken schedule ends before its record is written; the next one opens after it.
+        fault = running if stage.name == "end" or not done else done[-1]
+        parts = ", ".join(f"{name} {ms:.0f}" for name, ms in stage.parts_ms.items())
+        found.setdefault(fault, []).append(f"{stage.name} {stage.seconds * 1000:.0f}" + (f" ({parts})" if parts else ""))
     return found

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from faults import EXPECTED, OPERATORS, costs_s, run_session
+from faults import EXPECTED, OPERATORS, costs_s, run_session, stages_of
 
 from tilewright.builder import CompileBuilder
 from tilewright.log import TuningLog
@@ -61,9 +61,11 @@ def matrix(options: argparse.Namespace) -> dict[str, Any]:
         DeviceRunner(options.device, timeout_s=RUN_TIMEOUT_S, cache_dir=options.out / "cache") as runner,
         CompileBuilder(8, options.out / "cache", BUILD_TIMEOUT_S) as builder,
     ):
+        builder.start()  # as a session does: a build child that starts is no part of a fault
         alone, _ = run_session(runner, builder, options.out / "alone.jsonl", faults="none")
         began = time.monotonic()
         result, watch = run_session(runner, builder, log, faults="all")
+        stages = stages_of(watch, [stage for stage in runner.stages if stage.began_s >= began])
     records = [line for line in TuningLog(log).read().lines if isinstance(line, Record)]
     costs = costs_s(watch, began)
     rows = []
@@ -83,16 +85,22 @@ def matrix(options: argparse.Namespace) -> dict[str, Any]:
                 "cost_s": round(cost, 2),
                 "timeout_s": limit,
                 "in_time": cost <= limit + ALLOWED_S,
-                "message": mine[0].message[:160],
+                "build_s": mine[0].build_s,
+                "stages_ms": stages.get(fault, []),
+                "message": mine[0].message[:240],
             }
         )
     best, without = result.results[0].best, alone.results[0].best
     return {
         "rows": rows,
-        "winner": dict(best.config) if best is not None else None,
-        "winner_alone": dict(without.config) if without is not None else None,
+        "winner": _without_turn(best),
+        "winner_alone": _without_turn(without),
         "reason": result.reason,
     }
+
+
+def _without_turn(record: Record | None) -> dict[str, Any] | None:
+    return None if record is None else {name: value for name, value in record.config.items() if name != "turn"}
 
 
 def children() -> set[int]:
@@ -152,6 +160,8 @@ def markdown(found: dict[str, Any]) -> str:
         for row in matrix["rows"]:
             marks = ["yes" if row[name] else "NO" for name in ("right", "in_time")]
             lines.append(f"| {row['fault'].replace('_', ' ')} | `{row['status']}` | {marks[0]} | {row['cost_s']:.2f} | {row['timeout_s']:g} | {marks[1]} |")
+        lines += ["", "Replacing children, ms by stage (and within the child, by part):", ""]
+        lines += [f"- {row['fault'].replace('_', ' ')}: {'; '.join(row['stages_ms'])}" for row in matrix["rows"] if row["stages_ms"]]
         same = "the same" if matrix["winner"] == matrix["winner_alone"] else "ANOTHER"
         lines += ["", f"The winner is {same} as without faults: {matrix['winner']}."]
     if "gone_s" in found["sigkill"]:

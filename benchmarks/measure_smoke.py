@@ -24,7 +24,7 @@ from tilewright.template import Source
 from tilewright.workload import Workload
 
 WORKLOADS = ("M=4096,N=4096,K=4096,dtype=bfloat16", "M=16,N=6144,K=4096,dtype=bfloat16", "M=512,N=8192,K=3584,dtype=bfloat16")
-PHASES = ("prepare", "check", "capture", "time", "release")
+PHASES = ("prepare", "load", "check", "ragged", "capture", "time")
 
 
 def main() -> None:

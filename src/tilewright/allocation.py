@@ -25,12 +25,16 @@ class Standing:
     Attributes:
         weight: what a share of its time is worth next to the same share of another's.
         asked: trials given to it, some of them still being built.
+        ahead: builds besides, of which a wide searcher will choose.
+        running: trials on the device, or next there.
         done: trials told.
         best_us: the best time after each trial told, in order; trials before the first correct one are left out.
     """
 
     weight: float = 1.0
     asked: int = 0
+    ahead: int = 0
+    running: int = 0
     done: int = 0
     best_us: list[float] = field(default_factory=list)
 
@@ -66,7 +70,7 @@ def choose(standings: Sequence[tuple[_K, Standing]], *, built: bool = False) -> 
         return None
 
     def spent(item: tuple[_K, Standing]) -> int:
-        return item[1].done if built else item[1].asked
+        return item[1].done + item[1].running if built else item[1].asked + item[1].ahead
 
     behind = min(standings, key=spent)
     if spent(behind) < LEAST_TRIALS:

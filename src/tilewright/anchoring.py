@@ -24,7 +24,7 @@ COMPUTE_SHARE: Final = 0.70
 MEMORY_SHARE: Final = 0.90
 
 _EDGE: Final = 4096  # rows and columns of the product: some 4 waves of large tiles on 132 multiprocessors
-_COMPUTE_US: Final = 100.0  # guess: long beside the 0.5 µs resolution of events, short beside 25 ms a candidate
+COMPUTE_US: Final = 100.0  # guess: long beside the 0.5 µs resolution of events, short beside 25 ms a candidate
 _LEAST_COPY_BYTES: Final = 2**24  # guess: for targets whose L2 is not known
 _MIB: Final = 2**20
 
@@ -56,7 +56,7 @@ def anchor_plans(target: Target) -> Mapping[AnchorKind, AnchorPlan]:
     dtype = next((name for name in ("bfloat16", "float16") if target.tflops.get(name)), "")
     if dtype:
         rate = target.tflops[dtype] * 1e6 * COMPUTE_SHARE  # operations a µs
-        k = max(256, round(_COMPUTE_US * rate / (2 * _EDGE * _EDGE) / 256) * 256)
+        k = max(256, round(COMPUTE_US * rate / (2 * _EDGE * _EDGE) / 256) * 256)
         plans["compute"] = AnchorPlan(kind="compute", nominal_us=round(2 * _EDGE * _EDGE * k / rate, 3), dtype=dtype, shape=(_EDGE, _EDGE, k))
     if target.bandwidth_gb_s:
         # Source and destination together are past the cache, as rotating operands are.

@@ -24,7 +24,7 @@ from tilewright.bestfile import (
     protocol_rank,
 )
 from tilewright.identity import Keys
-from tilewright.races import WRONG, winners, wrong_in
+from tilewright.races import WRONG, vendor_ratios, winners, wrong_in
 from tilewright.record import Line, RaceRecord, Record, Status, VendorRecord, config_key
 
 __all__ = [
@@ -180,11 +180,24 @@ def vendor_times(vendors: Iterable[VendorRecord]) -> dict[tuple[str, str, str], 
     return fastest
 
 
-def with_vendors(entries: Iterable[BestEntry], times: Mapping[tuple[str, str, str], VendorTime]) -> tuple[BestEntry, ...]:
-    """The entries, each with the fastest vendor's time by its own protocol."""
+def with_vendors(entries: Iterable[BestEntry], times: Mapping[tuple[str, str, str], VendorTime], races: Iterable[RaceRecord] = ()) -> tuple[BestEntry, ...]:
+    """The entries, each with the fastest vendor's time.
+
+    Args:
+        entries: any.
+        times: of vendors by themselves, by workload key, target key and protocol.
+        races: where an entry won some of these against vendors, the vendor's time is the entry's, multiplied by the ratio of the two in the race.
+    """
     keys = Keys()
+    ratios = vendor_ratios(races, keys)
     named: list[BestEntry] = []
     for entry in entries:
-        time = times.get((keys.workload(entry.workload), keys.target(entry.target), entry.pins.protocol))
+        key = (keys.workload(entry.workload), keys.target(entry.target), entry.pins.protocol)
+        raced = ratios.get((*key, (config_key(entry.config), entry.pins.source)))
+        if raced:
+            ratio, name = min((ratio, name) for name, ratio in raced.items())
+            time: VendorTime | None = VendorTime(name=name, median_us=round(entry.median_us * ratio, 3))
+        else:
+            time = times.get(key)
         named.append(entry if time is None else msgspec.structs.replace(entry, vendor=time))
     return tuple(named)

@@ -12,6 +12,7 @@ import contextlib
 import os
 import re
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -24,6 +25,7 @@ from tilewright.cache import OutcomeCache, cache_root, child_environment
 from tilewright.canonical import sha256_json
 from tilewright.errors import HostError
 from tilewright.grouped_queue import GroupedQueue
+from tilewright.nursery import Nursery
 from tilewright.operator import ScalarSpec, TensorSpec
 from tilewright.record import Resources, Status
 from tilewright.target import Target, Toolchain
@@ -32,6 +34,7 @@ from tilewright.worker import Reply, Worker
 if TYPE_CHECKING:
     from tilewright.template import Source
 
+_RANK: Final = 1  # children of a session are forked one by one: first the one that measures, which needs longest to get ready
 BUILD_SCHEMA: Final = 1  # raised whenever the same source would be judged differently
 # A GEMM takes 0.2-0.8 CPU-seconds (an H200 machine, and one of 2 cores, 2026-11). A tile far too large for its warps takes 48 s
 # (128x128x64 on one warp, sm_90, 2 busy cores): LLVM, not ptxas, and 20 KB of spills at the end of it.
@@ -119,6 +122,11 @@ class CompileBuilder:
         timeout_s: most seconds for one build.
         log_dir: where the output of failed children is kept.
         command: another command to run as the children.
+        nursery: forks the children, so that one process imports torch and triton for all of them; its owner closes it.
+
+    Attributes:
+        jobs: as given.
+        busy_s: seconds that the children were at work, added up.
     """
 
     def __init__(
@@ -129,12 +137,15 @@ class CompileBuilder:
         *,
         log_dir: Path | None = None,
         command: Sequence[str] | None = None,
+        nursery: Nursery | None = None,
     ) -> None:
+        self.jobs = max(1, jobs)
+        self.busy_s = 0.0
         self._root = cache_root(cache_dir)
         self._timeout_s = timeout_s
         self._outcomes = OutcomeCache(self._root / "builds")
         environment = {**child_environment(self._root), **_CHILD}
-        self._workers = [Worker("build", env=environment, log_dir=log_dir, command=command) for _ in range(max(1, jobs))]
+        self._workers = [Worker("build", env=environment, log_dir=log_dir, command=command, nursery=nursery, rank=_RANK) for _ in range(self.jobs)]
         # Requests of one source and arch share most of their kernels: one after another, all but the first find them compiled.
         self._queue: GroupedQueue[_Task] = GroupedQueue()
         self._threads: list[threading.Thread] = []
@@ -206,7 +217,10 @@ class CompileBuilder:
             group, task = taken
             try:
                 if task.future.set_running_or_notify_cancel():
+                    began = time.monotonic()
                     self._settle(worker, task)
+                    with self._threads_lock:
+                        self.busy_s += time.monotonic() - began
             finally:
                 self._queue.done(group)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -11,22 +12,24 @@ import msgspec
 
 from tilewright.cache import cache_root, child_environment
 from tilewright.errors import HostError, UsageError
-from tilewright.job import Job, MeasureJob, MeasureOutcome, RaceEntrant, RaceJob, RaceOutcome
-from tilewright.record import Anchor, DeviceState, Status
+from tilewright.job import Job, MeasureJob, MeasureOutcome
+from tilewright.nursery import Nursery
+from tilewright.record import Status
+from tilewright.reply import Reply, Stage
 from tilewright.target import Toolchain
 from tilewright.template import Source
-from tilewright.worker import Kind, Reply, Worker
+from tilewright.worker import Kind, Worker
 from tilewright.workload import Workload
 
-_PREPARE_TIMEOUT_S: Final = 120.0  # guess: inputs and a reference in double precision of the largest workloads take seconds
+PREPARE_TIMEOUT_S: Final = 120.0  # guess: inputs and a reference in double precision of the largest workloads take seconds
 _OPEN_TIMEOUT_S: Final = 60.0  # a CUDA context and warming up take 1-3 s (H200, 2026-11)
 _PING_TIMEOUT_S: Final = 5.0  # guess: an idle child answers at once, however busy the machine
 _RETIRE_TIMEOUT_S: Final = 5.0  # guess: leaving a process with a broken CUDA context is immediate, or hangs for good
 _MEMORY_GROWTH_BYTES: Final = 4 * 2**30  # guess: some thousand kernels kept by Triton; a fresh child costs 6 s at most
-_RACE_TIMEOUT_S: Final = 60.0  # guess: a race takes 0.2 to 1.5 s of device time
 # The clock settles in 0.3 s of load. A child that replaces another finds the device warm: what this buys is cuBLAS loaded.
 _WARM_S: Final = 0.3
 _REWARM_S: Final = 0.1  # guess
+_SPARE_AFTER: Final = 2  # its context would be created while the first child creates its own: `open` and `prepare` come first
 
 
 class ChildRunner:
@@ -38,14 +41,27 @@ class ChildRunner:
 
     protocol: str
 
-    def __init__(self, kind: Kind, device: str, *, cache_dir: Path | None, timeout_s: float, log_dir: Path | None, spare: bool) -> None:
+    def __init__(
+        self, kind: Kind, device: str, *, cache_dir: Path | None, timeout_s: float, log_dir: Path | None, spare: bool, nursery: Nursery | None = None
+    ) -> None:
         self._timeout_s = timeout_s
         self._sources = cache_root(cache_dir) / "sources"
-        self._worker = Worker(kind, env={**child_environment(cache_dir), "TILEWRIGHT_DEVICE": device}, log_dir=log_dir, spare=spare)
+        environment = {**child_environment(cache_dir), "TILEWRIGHT_DEVICE": device}
+        on_device = kind == "bench"
+        self._worker = Worker(
+            kind,
+            env=environment,
+            log_dir=log_dir,
+            spare=spare,
+            ahead="open_ahead" if on_device else "",
+            nursery=nursery,
+            spare_after=_SPARE_AFTER if on_device else 0,
+        )
         self._opened: int | None = None  # process id of the child that was opened
         self._baseline_bytes = 0
         self._warm_s = _WARM_S
         self._prepared: dict[tuple[str, int], tuple[str, ...]] = {}  # vendors' names, by workload and seed
+        self._ahead: tuple[int | None, str] = (None, "")  # the child that was given a candidate's source ahead, and that source's hash
 
     def __enter__(self) -> Self:
         return self
@@ -69,9 +85,18 @@ class ChildRunner:
             UsageError: the operator's own spec or reference fails for this workload.
             HostError: the device or the child cannot be had.
         """
-        self._prepare(job)
-        candidate = {**_source(job.source), "cut_above_us": job.cut_above_us, "neighbours": [_workload(workload) for workload in job.neighbours]}
-        return self._outcome(self._worker.request("measure", {**self._payload(job), **candidate}, self._timeout_s))
+        candidate = {**source_payload(job.source), "cut_above_us": job.cut_above_us, "neighbours": [_workload(workload) for workload in job.neighbours]}
+        # A child that is at this candidate already is not asked first: what it does from here on is this candidate's, and in its time-out.
+        # One that died of it, or of something else, is replaced, and the candidate shows again what it does.
+        loading = self._ahead == (self._worker.pid, job.source.hash) and self._is_prepared(job) and self._worker.alive
+        if not loading:
+            self._prepare(job)
+        return self._outcome(self._measure(job, candidate))
+
+    def _measure(self, job: MeasureJob, candidate: Mapping[str, Any]) -> Reply:
+        ahead = None if job.ahead is None else {**source_payload(job.ahead), "workload": _workload(job.ahead_workload or job.workload)}
+        self._ahead = (self._worker.pid, job.ahead.hash if job.ahead is not None else "")
+        return self._worker.request("measure", {**self._payload(job), **candidate, "ahead": ahead}, self._timeout_s)
 
     def vendors(self, job: Job) -> list[tuple[str, MeasureOutcome]]:
         """Check and time the operator's vendor kernels, by name.
@@ -93,73 +118,40 @@ class ChildRunner:
             "workload": _workload(job.workload),
             "seed": job.seed,
             "sources": str(self._sources),
-            "default": None if job.default is None else _source(job.default),
+            "default": None if job.default is None else source_payload(job.default),
         }
-
-    def _race(self, job: RaceJob) -> RaceOutcome:
-        """Check and capture each racer, then time all in turns.
-
-        A racer that fails is out. Where it took the child down, or may have written over what the others are compared with, those
-        enter anew: each failure costs one racer, and nothing else.
-        """
-        entries: list[tuple[str, dict[str, Any]]] = [(f"schedule {place}", _source(source)) for place, source in enumerate(job.sources)]
-        entries += [(f"vendor {name}", {"vendor": name}) for name in self._prepare(job)]
-        out: dict[str, RaceEntrant] = {}
-        found: Mapping[str, Any] = {}
-        afresh = False
-        for _ in range(2 * len(entries) + 1):  # more than each can fail; the child may be replaced for its size as well
-            racing = [(name, entry) for name, entry in entries if name not in out]
-            if not racing:
-                break
-            self._prepare(job)
-            begin = {**self._payload(job), "afresh": afresh}
-            self._expect(self._worker.request("race_begin", begin, _PREPARE_TIMEOUT_S), "the race cannot begin")
-            pid = self._worker.pid
-            afresh = False
-            for name, entry in racing:
-                reply = self._worker.request("race_enter", {**self._payload(job), **entry}, self._timeout_s)
-                outcome = self._outcome(reply)
-                if outcome.status is not Status.OK:
-                    out[name] = RaceEntrant(status=outcome.status, message=outcome.message)
-                    afresh = bool(reply.result.get("spoiled"))
-                if afresh or self._worker.pid != pid:
-                    break
-            if afresh or self._worker.pid != pid:
-                continue
-            entered = [name for name, _ in racing if name not in out]
-            reply = self._worker.request("race_run", self._payload(job), _RACE_TIMEOUT_S)
-            if reply.kind != "ok":
-                self._retire_if_told({"retire": reply.kind == "error"})
-                # Whose fault, nobody can tell, and all passed their checks.
-                return RaceOutcome(
-                    schedules=tuple(out.get(f"schedule {place}", RaceEntrant(status=Status.CRASH, message=reply.message)) for place in range(len(job.sources))),
-                    message=f"the race did not end: {reply.message}",
-                )
-            found = reply.result
-            for name, entrant in zip(entered, found["entrants"], strict=True):
-                out[name] = RaceEntrant(status=Status(entrant["status"]), message=entrant["message"], times_us=tuple(entrant["times_us"]))
-            break
-        unraced = RaceEntrant(status=Status.CRASH, message="the race could not be begun for the failures of others")
-        return RaceOutcome(
-            schedules=tuple(out.get(f"schedule {place}", unraced) for place in range(len(job.sources))),
-            vendors={name.removeprefix("vendor "): entrant for name, entrant in out.items() if name.startswith("vendor ")},
-            rounds=int(found.get("rounds", 0)),
-            anchor=msgspec.convert(found.get("anchor"), Anchor | None),
-            state=msgspec.convert(found.get("state"), DeviceState | None),
-        )
 
     def _open(self) -> None:
         # A child may have been killed between two jobs: asking (0.1 ms) keeps that from becoming the next candidate's crash.
-        if self._opened is not None and self._worker.pid == self._opened and self._worker.request("ping", {}, _PING_TIMEOUT_S).kind == "ok":
-            return
+        if self._opened is not None and self._worker.pid == self._opened:
+            reply = self._worker.request("ping", {}, _PING_TIMEOUT_S)
+            self._retire_if_told(reply.result)
+            if reply.kind == "ok" and not reply.result.get("retire"):
+                return
         self._opened = None
         self._prepared.clear()
         self._worker.start()
         self._check_device(self._worker.info)
         warm_s, self._warm_s = self._warm_s, _REWARM_S
-        result = self._expect(self._worker.request("open", {"warm_s": warm_s}, _OPEN_TIMEOUT_S), "the device cannot be opened")
+        result = self._expect(self._staged("open", {"warm_s": warm_s}, _OPEN_TIMEOUT_S), "the device cannot be opened")
         self._baseline_bytes = int(result["rss_bytes"])
         self._opened = self._worker.pid
+
+    def _staged(self, op: str, payload: Mapping[str, Any], timeout_s: float) -> Reply:
+        """A request that a new child gets; what it took is noted among the stages."""
+        began = time.monotonic()
+        reply = self._worker.request(op, payload, timeout_s)
+        parts = reply.result.get("stages_ms", {}) if reply.kind == "ok" else {}
+        self._worker.stages.append(Stage(name=op, began_s=began, seconds=time.monotonic() - began, parts_ms=parts))
+        return reply
+
+    @property
+    def stages(self) -> Sequence[Stage]:
+        """What replacing children took, the latest last: `end`, `start`, `open`, `prepare`."""
+        return tuple(self._worker.stages)
+
+    def _is_prepared(self, job: Job) -> bool:
+        return self._opened is not None and self._worker.pid == self._opened and (job.workload.key, job.seed) in self._prepared
 
     def _check_device(self, info: Mapping[str, Any]) -> None:
         """Refuse a child that found no device; a runner without one has nothing to check."""
@@ -169,7 +161,7 @@ class ChildRunner:
         self._open()
         key = (job.workload.key, job.seed)
         if key not in self._prepared:
-            reply = self._worker.request("prepare", self._payload(job), _PREPARE_TIMEOUT_S)
+            reply = self._staged("prepare", self._payload(job), PREPARE_TIMEOUT_S)
             result = self._expect(reply, f"operator {job.operator}: inputs and reference for {job.workload.key} could not be made")
             self._prepared[key] = tuple(result["vendors"])
         return self._prepared[key]
@@ -209,7 +201,8 @@ class ChildRunner:
             self._worker.request("retire", {}, _RETIRE_TIMEOUT_S)
 
 
-def _source(source: Source) -> dict[str, str]:
+def source_payload(source: Source) -> dict[str, str]:
+    """A rendered module as a request has it."""
     return {"text": source.text, "hash": source.hash}
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,10 @@ from tilewright import __version__
 from tilewright.errors import ExitCode, TilewrightError
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+
+_NVIDIA: Final = Path("/dev/nvidiactl")  # where a driver is at work; under WSL it is not there, and children begin a little later
+
+_SEARCHES: Final = "auto, cost, gp, tpe, optuna-tpe, cmaes, evolutionary, annealing, descent, random or grid (default: auto)"
 
 _EPILOG: Final = """\
 a first session, on a machine with or without a GPU:
@@ -37,6 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = make_parser().parse_args(argv)
     except SystemExit as stop:  # argparse's way of ending --help, --version and a usage error
         return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
+    _begin_children(args)
     try:
         command = importlib.import_module(f"tilewright.commands.{args.module}")
         return int(command.run(args))
@@ -50,6 +56,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("tilewright: interrupted", file=sys.stderr)
         return ExitCode.INTERRUPTED
+
+
+def _begin_children(args: argparse.Namespace) -> None:
+    """Where a command is likely to use a GPU, have torch imported for its children while it does its own imports."""
+    device = getattr(args, "device", "")
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1")
+    likely = device.startswith("cuda") or (device == "auto" and not hidden and _NVIDIA.exists())
+    if likely and not getattr(args, "dry_run", False):
+        from tilewright.nursery import begin_early
+
+        begin_early()
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -122,7 +139,9 @@ def _check(commands: _Commands, common: argparse.ArgumentParser) -> None:
     _operator(parser)
     _workload(parser, several=True)
     parser.add_argument("--target", metavar="NAME", dest="targets", action="append", default=[], help="named target; may be repeated (default: sm_90)")
-    parser.add_argument("--sample", metavar="N", type=_count, help="compile N configs drawn uniformly instead of those the author suggests")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--sample", metavar="N", type=_count, help="compile N configs drawn uniformly instead of those the author suggests")
+    which.add_argument("--each", action="store_true", help="compile a few configs in which every candidate occurs: faults of one branch show")
     parser.add_argument("--jobs", metavar="N", type=_count, help="compiler processes (default: all cores but one)")
 
 
@@ -138,10 +157,20 @@ def _tune(commands: _Commands, common: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("where and how")
     where.add_argument("--device", metavar="NAME", default="auto", help="auto, cuda:N, interpreter or recorded:FILE (default: auto)")
     where.add_argument("--target", metavar="NAME", help="named target to compile for where no GPU is used (default: sm_90)")
-    where.add_argument("--search", metavar="NAME", default="tpe", help="tpe, cost, gp, evolutionary, annealing, descent, random, grid or auto (default: tpe)")
+    where.add_argument("--search", metavar="NAME", default="auto", help=_SEARCHES)
     where.add_argument("--jobs", metavar="N", type=_count, help="compiler processes (default: all cores but one)")
+    first = parser.add_argument_group("first candidates")
+    first.add_argument("--suggest", metavar="FILE", type=Path, help="configs to try first: Python text with triton.Config(...), which is not run, or .json")
+    _map(first)
     log = parser.add_argument_group("log")
     log.add_argument("--log", metavar="FILE", type=Path, help="log to append to (default: tuning_logs/<device>/<operator>.jsonl)")
+    log.add_argument(
+        "--history",
+        metavar="FILE",
+        type=Path,
+        nargs="*",
+        help="logs of other workloads or targets to start from (default: the operator's that come with Tilewright, and the log; none: no FILE)",
+    )
     log.add_argument("--resume", action="store_true", help="go on with finished searches too, up to --trials; one that was interrupted is gone on with anyway")
     log.add_argument("--force", action="store_true", help="search again, and use nothing of the log")
     log.add_argument("--default-only", action="store_true", help="measure only the author's default schedule of a workload without an answer")
@@ -196,7 +225,8 @@ def _verify(commands: _Commands, common: argparse.ArgumentParser) -> None:
 
 
 def _log(commands: _Commands, common: argparse.ArgumentParser) -> None:
-    log = commands.add_parser("log", help="check, sum up or import logs", description="Check, sum up or import logs.", allow_abbrev=False)
+    text = "check, sum up, merge, import or export logs"
+    log = commands.add_parser("log", help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
     actions = log.add_subparsers(metavar="ACTION", required=True)
     for name, text in (("lint", "find damage, and lines that cannot be true; exit 1 on a fault"), ("stats", "sum up sessions, records and statuses")):
         parser = _add(actions, common, name, text, module=f"log_{name}")
@@ -205,9 +235,37 @@ def _log(commands: _Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="tuning log (.jsonl)")
     parser.add_argument("-o", "--output", metavar="LOG", type=Path, required=True, help="log to write; must not exist")
     parser = _add(actions, common, "import", "turn another tool's recording into a log", module="log_import")
-    parser.add_argument("file", metavar="FILE", type=Path, help="the recording")
-    parser.add_argument("--format", choices=("recorded", "kernel-tuner"), required=True, help="what wrote it")
+    parser.add_argument("files", metavar="FILE", type=Path, nargs="+", help="the recording; of t4 several, one for each workload")
+    parser.add_argument("--format", choices=("recorded", "kernel-tuner", "t4"), required=True, help="what wrote it")
     parser.add_argument("-o", "--output", metavar="LOG", type=Path, required=True, help="log to write")
+    silent = parser.add_argument_group("what a t4 file of another tool does not say")
+    silent.add_argument("--operator", metavar="NAME", default="", help="the operator's name (default: after the file)")
+    silent.add_argument("-w", "--workload", metavar="NAME=VALUE,...", default="", help="its parameters, such as N0=4096")
+    silent.add_argument("--target", metavar="NAME", default="", help="named target with the device's limits")
+    _log_export(actions, common)
+
+
+def _log_export(actions: _Commands, common: argparse.ArgumentParser) -> None:
+    parser = _add(actions, common, "export", "write schedules or records in another tool's format", module="log_export")
+    parser.add_argument("files", metavar="FILE", type=Path, nargs="+", help="tuning log (.jsonl or .jsonl.gz); for triton and vllm also a best file")
+    formats = "triton.Config lists (Python), vLLM's fused-MoE files, a table (CSV), or T4 of the auto-tuning community (JSON)"
+    parser.add_argument("--format", choices=("triton", "vllm", "csv", "t4"), required=True, help=formats)
+    parser.add_argument("-o", "--output", metavar="OUT", type=Path, help="file, or for vllm and several t4 files a folder (default: standard output)")
+    parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
+    which = parser.add_argument_group("which")
+    workload = "only workloads that have these parameters; may be repeated"
+    which.add_argument("-w", "--workload", metavar="NAME=VALUE,...", dest="workloads", action="append", default=[], help=workload)
+    which.add_argument("--target", metavar="NAME", help="only this device: its arch or name")
+    which.add_argument("--top", metavar="N", type=_count, default=1, help="triton: the N fastest schedules of each workload (default: 1)")
+    names = parser.add_argument_group("names")
+    _map(names)
+    names.add_argument("--set", metavar="NAME=VALUE", dest="given", action="append", default=[], help="vllm: what the operator does not say, as E=8")
+    names.add_argument("--wide", action="store_true", help="csv: also a column for each parameter and knob")
+
+
+def _map(group: argparse._ArgumentGroup) -> None:
+    text = "what the other side calls a knob: tile_m=BLOCK_M, tile_k.1=BLOCK_K (a part), split_k= (left out), =GROUP_M (no knob); may be repeated"
+    group.add_argument("--map", metavar="KNOB=NAME", dest="names", action="append", default=[], help=text)
 
 
 def _doctor(commands: _Commands, common: argparse.ArgumentParser) -> None:

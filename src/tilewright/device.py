@@ -4,26 +4,40 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING, Final
 
 from tilewright.builder import Builder, CompileBuilder
 from tilewright.carrying import carries
 from tilewright.errors import NoDevice, UsageError
-from tilewright.library import Operator, find_operator
+from tilewright.gpu_target import gpu_count, quick_target
+from tilewright.library import find_operator
 from tilewright.log import TuningLog
 from tilewright.neighbours import Neighbours
+from tilewright.nursery import Nursery, nursery_of_session
+from tilewright.opening import OpeningRunner
 from tilewright.operator import OperatorSpec
 from tilewright.record import Config
 from tilewright.recorded import Recording
-from tilewright.runner import DeviceRunner, InterpreterRunner, Runner, refuse_on_interpreter
+from tilewright.runner import DeviceRunner, InterpreterRunner, Job, Runner, refuse_on_interpreter
+from tilewright.sampling import GRAPH_PROTOCOL
 from tilewright.space import SearchSpace
 from tilewright.target import DEFAULT_TARGET, Target, Toolchain, named_target
 from tilewright.template import Source
+from tilewright.timeline import Timeline
 from tilewright.workload import Workload, parse_key
+
+if TYPE_CHECKING:
+    from tilewright.history import LogHistory
+
+# To set aside for a race: eight to ten racers took 0.23 to 0.43 s (six bf16 GEMMs, H200, 2026-11, benchmarks/tune_bars.py).
+RACE_S: Final = 0.5
 
 
 @dataclass(kw_only=True)
@@ -45,7 +59,10 @@ class Device:
         make_workload: reads workload parameters.
         make_space: the space of a workload.
         make_source: renders a config.
+        history: logs that searches start from; None where they start cold.
         neighbours: finds ragged workloads that a source serves too, for checks; None where nothing runs.
+        timeline: of the session.
+        nursery: forks the children of both, where they run on a GPU.
     """
 
     name: str
@@ -64,22 +81,82 @@ class Device:
     make_space: Callable[[Workload], SearchSpace]
     make_source: Callable[[Workload, Config], Source]
     neighbours: Neighbours | None = None
-    _stack: ExitStack = field(default_factory=ExitStack)
+    history: LogHistory | None = None
+    timeline: Timeline = field(default_factory=Timeline)
+    nursery: Nursery | None = None
+    _toolchain: Toolchain | None = None
 
     @property
     def toolchain(self) -> Toolchain:
         """What turned sources into measured binaries: the runner's versions, and the builder's where only it has them."""
-        built, ran = self.builder.toolchain, self.runner.toolchain
-        return Toolchain(triton=ran.triton or built.triton, ptxas=ran.ptxas or built.ptxas, torch=ran.torch or built.torch, driver=ran.driver)
+        if self._toolchain is None:
+            ran, built = self.runner.toolchain, self.builder.toolchain
+            self._toolchain = Toolchain(triton=ran.triton or built.triton, ptxas=ran.ptxas or built.ptxas, torch=ran.torch or built.torch, driver=ran.driver)
+        return self._toolchain
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether measuring takes time in which something else can be done; where it takes none, a seed reproduces."""
+        return self.lookahead > 1
+
+    def start(self, first: Job | None = None) -> None:
+        """Begin to open what takes seconds, in the background, and to measure the vendors of a first job, if any. May be called again."""
+        if isinstance(self.runner, OpeningRunner):
+            self.runner.start(first)
+            self.timeline.mark("runner asked for")
+        if isinstance(self.builder, CompileBuilder) and self.overlaps:
+            self.builder.start()
+            self.timeline.mark("builders asked for")
+
+    def settle(self) -> None:
+        """Wait until there is something to measure on.
+
+        Raises:
+            TargetDiffers: it is not what was expected.
+            HostError: it cannot be had.
+        """
+        if isinstance(self.runner, OpeningRunner):
+            self.runner.runner()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether `settle` need not wait."""
+        return not isinstance(self.runner, OpeningRunner) or self.runner.ready
+
+    def done_building(self) -> float | None:
+        """Begin to end the builders, which takes some tenths of a second, while the device goes on.
+
+        Returns:
+            The share of their time that they were building, where they tell.
+        """
+        if not isinstance(self.builder, CompileBuilder):
+            return None
+        asked = [mark.at_s for mark in self.timeline.marks if mark.name == "first build asked for"]
+        threading.Thread(target=self.builder.close, name="tilewright-close", daemon=True).start()
+        return self.builder.busy_s / (self.builder.jobs * max(0.001, self.timeline.elapsed_s - asked[0])) if asked else None
 
     def __enter__(self) -> Device:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stack.close()
+        """Close all at once: some take tenths of a second to end their children."""
+        closing = [one.close for one in (self.runner, self.builder, self.nursery) if one is not None]
+        with ThreadPoolExecutor(len(closing)) as closers:
+            for closed in [closers.submit(close) for close in closing]:
+                closed.result()
+        self.timeline.mark("device closed")
 
 
-def open_device(device: str, operator: str, *, target: str | None, templates: Sequence[Path], jobs: int | None) -> Device:
+def open_device(
+    device: str,
+    operator: str,
+    *,
+    target: str | None,
+    templates: Sequence[Path],
+    jobs: int | None,
+    ahead: bool = False,
+    timeline: Timeline | None = None,
+) -> Device:
     """Open what `--device` names.
 
     Args:
@@ -88,6 +165,8 @@ def open_device(device: str, operator: str, *, target: str | None, templates: Se
         target: named target to compile for, where no GPU says its own.
         templates: folders of operators.
         jobs: builder children; by default all cores but one.
+        ahead: give a GPU back before it is open: its target is what the driver says, and `Device.start` and `settle` open it.
+        timeline: of the session.
 
     Raises:
         NoDevice: a GPU was named and is not here.
@@ -110,46 +189,36 @@ def open_device(device: str, operator: str, *, target: str | None, templates: Se
                 "use --device interpreter to run in Triton's interpreter, or --device recorded:FILE for a recording"
             )
         device = f"cuda:{index}"
-    return _open_children(device, find_operator(operator, templates), target, jobs)
+    return _open_children(device, operator, templates, target, jobs, ahead=ahead, timeline=timeline or Timeline())
 
 
-def gpu_count() -> int:
-    """NVIDIA GPUs that the driver shows this process; 0 where there is no driver. Starts no CUDA context."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is not None and visible.strip() in ("", "-1"):
-        return 0
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return 0
-    try:
-        return len(visible.split(",")) if visible else int(pynvml.nvmlDeviceGetCount())
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _open_children(device: str, operator: Operator, target: str | None, jobs: int | None) -> Device:
+def _open_children(device: str, name: str, templates: Sequence[Path], target: str | None, jobs: int | None, *, ahead: bool, timeline: Timeline) -> Device:
     jobs = jobs or max(1, (os.cpu_count() or 2) - 1)
-    stack = ExitStack()
-    try:
-        builder = CompileBuilder(jobs)
-        stack.callback(builder.close)
-        runner: Runner
-        if device == "interpreter":
-            compile_target = named_target(target or DEFAULT_TARGET)
-            runner = InterpreterRunner(compile_target)
-        else:
-            if target is not None:
-                raise UsageError(f"--target {target}: {device} is its own target; --target is for work without a GPU")
-            builder.start()  # its children import torch while the runner opens the device
-            runner = DeviceRunner(device)
-            compile_target = runner.target
-        stack.callback(runner.close)
-    except BaseException:
-        stack.close()
-        raise
+    if target is not None and device != "interpreter":
+        raise UsageError(f"--target {target}: {device} is its own target; --target is for work without a GPU")
+    nursery = nursery_of_session() if device != "interpreter" else None
+    builder = CompileBuilder(jobs, nursery=nursery)  # its children are started when they are needed
+    runner: Runner
+    if device == "interpreter":
+        operator = find_operator(name, templates)
+        compile_target = named_target(target or DEFAULT_TARGET)
+        runner = InterpreterRunner(compile_target)
+    else:
+        with ExitStack() as undo:  # on an error
+            for opened in (nursery, builder):
+                undo.callback(opened.close if opened is not None else lambda: None)
+            with ThreadPoolExecutor(1, thread_name_prefix="tilewright-target") as thread:
+                reading = thread.submit(quick_target, device) if ahead else None
+                operator = find_operator(name, templates)
+                expected = reading.result() if reading is not None else None
+            timeline.mark("target read")
+            if expected is not None:
+                runner = OpeningRunner(lambda: _device_runner(device, timeline, nursery), expected, protocol=GRAPH_PROTOCOL, race_s=RACE_S)
+            else:
+                builder.start()  # its children get ready while the runner opens the device
+                runner = _device_runner(device, timeline, nursery)
+            undo.pop_all()
+        compile_target = runner.target
 
     def make_workload(parameters: str) -> Workload:
         workload = operator.workload(parameters)
@@ -175,10 +244,21 @@ def _open_children(device: str, operator: Operator, target: str | None, jobs: in
         template_hashes=frozenset(template.hash for template in operator.templates.values()),
         make_workload=make_workload,
         make_space=lambda workload: operator.space(workload, compile_target),
-        make_source=lambda workload, config: operator.render(workload, compile_target, config),
+        make_source=lambda workload, config: operator.instantiate(workload, compile_target, config),
         neighbours=Neighbours(lambda workload, config, source: carries(operator.templates[source.schedule], workload, compile_target, config, source.hash)),
-        _stack=stack,
+        timeline=timeline,
+        nursery=nursery,
     )
+
+
+def _device_runner(device: str, timeline: Timeline, nursery: Nursery | None) -> DeviceRunner:
+    runner = DeviceRunner(device, nursery=nursery)
+    if nursery is not None and nursery.ready_at is not None:
+        timeline.at("children's imports done", nursery.ready_at)
+    for stage in runner.stages:
+        timeline.at(f"runner: {stage.name} done", stage.began_s + stage.seconds)
+    timeline.mark("runner ready")
+    return runner
 
 
 def _open_recorded(path: Path, operator: str, templates: Sequence[Path]) -> Device:

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tilewright.errors import HostError, LogDamaged, LogError, UsageError, nearest
 from tilewright.record import SessionEnd, SessionStart
@@ -70,16 +71,22 @@ def recording_text(path: Path) -> str:
         return (gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data).decode()
 
 
+_MALFORMED: Final = (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError, EOFError, zlib.error, gzip.BadGzipFile)
+
+
 class naming:  # noqa: N801 - reads as a word: `with naming(path, ...)`
     """Turns whatever a malformed file provokes into an error that names the file and the place."""
 
     def __init__(self, path: Path, where: str) -> None:
+        self._path = str(path)
         self._place = f"{path}, {where}"
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, ValueError | KeyError | TypeError | AttributeError | EOFError | zlib.error | gzip.BadGzipFile):
+        # A UsageError that does not name the file comes from a name or an extent that breaks the rules.
+        unnamed = isinstance(error, UsageError) and self._path not in str(error)
+        if unnamed or isinstance(error, _MALFORMED):
             said = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
             raise LogDamaged(f"{self._place}: {said}; it is not a recording of this format, or damaged") from error

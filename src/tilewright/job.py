@@ -39,11 +39,16 @@ class MeasureJob(Job):
         cut_above_us: best time so far: a candidate more than three times slower after its first runs is cut short.
         neighbours: workloads of ragged extents for which the same source is rendered, the most telling first: it is checked at
             the first of them that its own binary serves.
+        ahead: the module that is likely measured next, where that is known: once this candidate's answer is sent, it is imported and its
+            binary loaded, while the device draws its inputs and the caller writes records. Without it nothing changes but time.
+        ahead_workload: that module's workload, where it is another one.
     """
 
     source: Source
     cut_above_us: float | None = None
     neighbours: tuple[Workload, ...] = ()
+    ahead: Source | None = None
+    ahead_workload: Workload | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

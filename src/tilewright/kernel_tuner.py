@@ -7,33 +7,24 @@ import os
 import re
 import statistics
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tilewright.importing import ImportSession, known_device, naming, recording_text
+from tilewright.importing import ImportSession, naming, recording_text
 from tilewright.record import KnobInfo, Line, Measurement, Record, RecordedSpace, Status, Value
-from tilewright.target import NAMED_TARGETS, Target, Toolchain
+from tilewright.recorded_devices import recorded_device
+from tilewright.target import Toolchain
 from tilewright.workload import Workload
 
 KERNEL_TUNER_PROTOCOL: Final = "kernel-tuner/1"
-
-# CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; vendors' data sheets and white papers.
-_DEVICES: Final[Mapping[str, Target]] = {
-    "NVIDIA A100-PCIE-40GB": replace(NAMED_TARGETS["sm_80"], name="NVIDIA A100-PCIE-40GB", memory_bytes=40 * 2**30, bandwidth_gb_s=1555.0),
-    "NVIDIA GeForce RTX 3090": Target(
-        backend="cuda", arch="sm_86", name="NVIDIA GeForce RTX 3090", sm_count=82, warp_size=32,
-        shared_memory_bytes=99 * 1024, shared_memory_per_sm_bytes=100 * 1024, registers_per_sm=65536, max_threads_per_sm=1536,
-        l2_bytes=6 * 2**20, memory_bytes=24 * 2**30, bandwidth_gb_s=936.0,
-        tflops={"float16": 142.0, "bfloat16": 71.0, "float32": 35.6},
-    ),
-}  # fmt: skip
 
 _FAILURES: Final[Mapping[str, Status]] = {
     "CompilationFailedConfig": Status.COMPILE_ERROR,
     "RuntimeFailedConfig": Status.LAUNCH_ERROR,
     "InvalidConfig": Status.OUT_OF_RESOURCES,
 }
+# What older caches hold as the time, in ms, of a config that failed, whatever the reason.
+_FAILED_MS: Final = 1e20
 
 
 def import_kernel_tuner(path: str | os.PathLike[str]) -> list[Line]:
@@ -44,7 +35,6 @@ def import_kernel_tuner(path: str | os.PathLike[str]) -> list[Line]:
     Raises:
         LogError: the file does not exist.
         LogDamaged: it is not such a file.
-        UsageError: nothing is known of the device it names.
         HostError: it cannot be read.
     """
     path = Path(path)
@@ -60,18 +50,16 @@ def _closed(text: str) -> str:
 
 
 def _kernel_tuner_lines(path: Path, cache: Mapping[str, Any]) -> Iterator[Line]:
-    operator = re.sub(r"\W", "_", cache["kernel_name"])
+    operator = re.sub(r"\W", "_", cache["kernel_name"], flags=re.ASCII)
     session = ImportSession(
         name=f"import-{operator}",
         operator=operator,
-        target=known_device(path, cache["device_name"], _DEVICES, "kernel_tuner"),
+        target=recorded_device(cache["device_name"]),
         toolchain=Toolchain(),
         protocol=KERNEL_TUNER_PROTOCOL,
         source=path.name,
     )
-    size = cache["problem_size"]
-    extents = size if isinstance(size, list) else [size]
-    workload = Workload(operator=operator, dims={f"N{axis}": int(extent) for axis, extent in enumerate(extents)}, dtypes={})
+    workload = Workload(operator=operator, dims={f"N{axis}": extent for axis, extent in enumerate(_extents(cache["problem_size"]))}, dtypes={})
     names = cache["tune_params_keys"]
     knobs = [KnobInfo(name=name, candidates=_sorted(cache["tune_params"][name])) for name in names]
     yield RecordedSpace(
@@ -85,12 +73,20 @@ def _kernel_tuner_lines(path: Path, cache: Mapping[str, Any]) -> Iterator[Line]:
     yield session.end(len(cache["cache"]), [workload])
 
 
+def _extents(size: Any) -> list[int]:
+    if isinstance(size, str):  # such as "(4096, 4096)", or a product
+        return [int(digits) for digits in re.findall(r"\d+", size)]
+    return [int(extent) for extent in (size if isinstance(size, list) else [size])]
+
+
 def _kernel_tuner_record(session: ImportSession, workload: Workload, names: Iterable[str], entry: Mapping[str, Any], trial: int) -> Record:
     time_ms = entry["time"]
-    failure = time_ms if isinstance(time_ms, str) else ""
+    failure = time_ms if isinstance(time_ms, str) else str(entry.get("__error__", ""))
+    if not failure and not 0 < time_ms < _FAILED_MS:
+        failure = f"time {time_ms}: none was measured"
     measurement = None
     if not failure:
-        samples_us = [sample * 1000.0 for sample in entry.get("times") or [time_ms]]
+        samples_us = [sample * 1000.0 for sample in entry.get("times") or [time_ms] if sample > 0] or [time_ms * 1000.0]
         mean = statistics.fmean(samples_us)
         measurement = Measurement(
             protocol=session.protocol,
@@ -110,7 +106,7 @@ def _kernel_tuner_record(session: ImportSession, workload: Workload, names: Iter
         status=_FAILURES.get(failure, Status.CRASH) if failure else Status.OK,
         message=failure,
         measurement=measurement,
-        build_s=round(entry.get("compile_time", 0.0) / 1000.0, 4),
+        build_s=round(float(entry.get("compile_time") or 0.0) / 1000.0, 4),
     )
 
 

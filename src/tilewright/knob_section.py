@@ -77,8 +77,17 @@ def _silent(body: list[nodes.Node], declaring: set[str]) -> list[nodes.Node]:
             if isinstance(node, nodes.If):
                 for branch in node.elif_:
                     branch.body = _silent(branch.body, declaring)
+            if isinstance(node, nodes.For) and _suggests_alone(node, declaring):
+                node = nodes.If(nodes.Getattr(nodes.Name(CFG, "load"), "_collecting", "load"), [node], [], [], lineno=node.lineno)
         kept.append(node)
     return kept
+
+
+def _suggests_alone(loop: nodes.For, declaring: set[str]) -> bool:
+    """Whether a loop only states suggestions: what it sets ends with it, so that passes which collect none may leave it out."""
+    methods = {use.attr for use in loop.find_all(nodes.Getattr) if isinstance(use.node, nodes.Name) and use.node.name == CFG}
+    macros = declaring - {CFG}
+    return methods == {"suggest"} and not _uses(loop, macros) and loop.find(nodes.NSRef) is None
 
 
 def _names(node: nodes.Node) -> Iterator[str]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from tilewright.builder import Builder, BuildRequest
+from tilewright.each_candidate import absent, each_candidate
 from tilewright.library import Operator
 from tilewright.record import Config, Resources, Status, config_key
 from tilewright.target import Target
@@ -66,12 +67,14 @@ class Legality:
 
     Attributes:
         leaks: by dim, how many configs' rendered text changes with its extent, so that each extent is built anew.
+        absent: where each candidate was asked for, those that are in no config checked.
     """
 
     workload: Workload
     target: Target
     verdicts: tuple[Verdict, ...]
     leaks: Mapping[str, int]
+    absent: tuple[str, ...] = ()
 
     @property
     def legal(self) -> int:
@@ -99,11 +102,14 @@ class Legality:
             "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
             "limits": {"shared_memory_bytes": self.target.shared_memory_bytes, "registers_per_sm": self.target.registers_per_sm},
             "leaks": dict(self.leaks),
+            "absent": list(self.absent),
             "configs": [verdict.to_json() for verdict in self.verdicts],
         }
 
 
-def check(operator: Operator, workload: Workload, target: Target, builder: Builder, *, sample: int | None = None, seed: int = 0) -> Legality:
+def check(
+    operator: Operator, workload: Workload, target: Target, builder: Builder, *, sample: int | None = None, each: bool = False, seed: int = 0
+) -> Legality:
     """Compile configs of an operator for a target.
 
     Args:
@@ -112,6 +118,7 @@ def check(operator: Operator, workload: Workload, target: Target, builder: Build
         target: where they would run.
         builder: compiles.
         sample: draw so many configs uniformly from the space; by default the author's suggestions are checked.
+        each: instead check a few configs in which every candidate occurs, so that each branch of a template is compiled.
         seed: of the draw.
 
     Raises:
@@ -119,7 +126,12 @@ def check(operator: Operator, workload: Workload, target: Target, builder: Build
         TemplateError: the template does not render.
     """
     space = operator.space(workload, target)
-    drawn = space.suggestions() or [space.default()] if sample is None else space.sample(sample, random.Random(seed))
+    if each:
+        drawn = each_candidate(space, seed)
+    elif sample is not None:
+        drawn = space.sample(sample, random.Random(seed))
+    else:
+        drawn = space.suggestions() or [space.default()]
     configs = list({config_key(config): config for config in drawn}.values())
     inputs, outputs = operator.spec.inputs(workload), operator.spec.outputs(workload)
     arguments = (*(inputs[name] for name in operator.spec.arguments), *outputs.values())
@@ -138,8 +150,9 @@ def check(operator: Operator, workload: Workload, target: Target, builder: Build
                 cached=outcome.cached,
             )
         )
+    never = tuple(absent(space, configs)) if each else ()
     leaks = Counter(dim for config in configs for dim in operator.leaking_dims(workload, target, config))
-    return Legality(workload=workload, target=target, verdicts=tuple(verdicts), leaks=leaks)
+    return Legality(workload=workload, target=target, verdicts=tuple(verdicts), leaks=leaks, absent=never)
 
 
 def exceeded(resources: Resources | None, target: Target) -> tuple[str, ...]:

@@ -27,8 +27,9 @@ ENTRY_POINTS: Final = "tilewright.templates"
 SPEC_FILE: Final = "spec.py"
 PREDICT_FILE: Final = "predict.py"
 REFERENCE_FILE: Final = "reference.py"
-# Spaces kept, one for each workload and target lately asked for. guess: a session tunes some tens of workloads together.
-_SPACES_KEPT: Final = 64
+# Spaces kept, one for each workload and target lately asked for. A session that comes round to more workloads than this makes each space
+# anew at every turn (60 ms; 72 workloads, 2026-11). guess: hundreds of workloads are tuned in several sessions.
+_SPACES_KEPT: Final = 256
 
 
 class Operator:
@@ -170,13 +171,13 @@ class Operator:
         """
         return self.template(config).render(workload, target, config)
 
-    def instantiate(self, workload: Workload, target: Target, config: Config) -> Source:
+    def instantiate(self, workload: Workload, target: Target, config: Config, *, built: str = "") -> Source:
         """The module of a config by one pass through its template's declarations; see `Template.instantiate`.
 
         Raises:
             SpaceError, TemplateError, UsageError: as `render`.
         """
-        return self.template(config).instantiate(workload, target, config)
+        return self.template(config).instantiate(workload, target, config, built=built)
 
     def leaking_dims(self, workload: Workload, target: Target, config: Config) -> tuple[str, ...]:
         """Dims whose extent changes the rendered text, and so keeps workloads from sharing one Source."""

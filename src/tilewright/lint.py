@@ -185,6 +185,8 @@ class Lint:
             )
         if measurement.samples < 1 or (measurement.times_us and len(measurement.times_us) != measurement.samples):
             yield _fault(number, "time", f"samples = {measurement.samples} and {len(measurement.times_us)} times kept")
+        if measurement.anchor is not None and not (measurement.anchor.median_us > 0 and measurement.anchor.nominal_us > 0):
+            yield _fault(number, "time", f"an anchor of {measurement.anchor.median_us} µs, nominally {measurement.anchor.nominal_us}; both must be above 0")
         floor = self._floor(workload, target)
         if status is Status.OK and floor is not None and measurement.median_us < floor:
             yield _fault(

@@ -147,8 +147,13 @@ def stable_size(path: Path) -> int:
 
 
 def _stable_size(file: BinaryIO) -> int | None:
-    """Bytes that no writer is working on, None where the file is not a regular one."""
+    """Bytes that no writer is working on, None where the file has no size: a pipe or a terminal, which is read to its end.
+
+    Any other device, such as /dev/full or /dev/zero, may have no end: it holds nothing.
+    """
     about = os.fstat(file.fileno())
+    if stat.S_ISCHR(about.st_mode) and not file.isatty():
+        return 0
     if not stat.S_ISREG(about.st_mode):
         return None
     try:

@@ -39,7 +39,7 @@ class TuneOnMiss:
 
     log: Path
     time_s: float = _TIME_S
-    search: str = "tpe"
+    search: str = "auto"
     templates: Sequence[Path] = ()
 
     def __call__(self, missed: Missed) -> ModuleType | None:

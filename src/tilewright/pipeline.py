@@ -16,8 +16,10 @@ from tilewright.allocation import LEAST_TRIALS
 from tilewright.builder import BuildOutcome, BuildRequest
 from tilewright.device import Device
 from tilewright.estimate import estimate_for
+from tilewright.hearsay import Hearsay
+from tilewright.history import Kinship
 from tilewright.record import Config, Resources, Status, Value, config_key
-from tilewright.search import History, Proposer, WideProposer, make_proposer
+from tilewright.search import LEARNING_SEARCHERS, History, Proposer, WideProposer, make_proposer
 from tilewright.space import SearchSpace
 from tilewright.template import Source
 from tilewright.transfer import translate
@@ -65,6 +67,8 @@ class Pipeline:
     Attributes:
         asked: candidates chosen to be measured, or whose build failed; with those that had a record from the start.
         exhausted: whether there is no candidate left to hand to the builder.
+        ahead: builds that a wide searcher may have besides `Device.width` for each measurement, so that builders do not wait for those.
+        hearsay: where results of other workloads go.
     """
 
     def __init__(
@@ -81,11 +85,19 @@ class Pipeline:
     ) -> None:
         self.asked = len(known)
         self.exhausted = False
+        self.ahead = 0
+        self.hearsay = Hearsay()
         self._device = device
         self._workload = workload
         self._space = space
         estimate = estimate_for(device.spec, workload, device.target) if device.spec is not None else None
-        self._make = functools.partial(make_proposer, searcher, space, seed=seed, history=history, estimate=estimate)
+        kinship = Kinship(workload=workload, target=device.target, spec=device.spec)
+
+        def make() -> Proposer:
+            past = device.history.past(kinship) if device.history is not None and searcher in LEARNING_SEARCHERS else ()
+            return make_proposer(searcher, space, seed=seed, history=history, estimate=estimate, past=past, features=kinship.features, relate=kinship.heard)
+
+        self._make = make
         self._default = space.default()
         self._default_only = default_only
         self._retries: deque[dict[str, Value]] = deque()
@@ -99,7 +111,7 @@ class Pipeline:
     @functools.cached_property
     def _proposer(self) -> Proposer:
         # Made at the first ask: a workload that the log answers pays for no searcher.
-        return self._make()
+        return self.hearsay.deliver(self._make())
 
     @property
     def _wide(self) -> WideProposer | None:
@@ -124,6 +136,16 @@ class Pipeline:
         known = translate(config, self._space)
         if known is not None and config_key(known) not in self._known:
             self._hints.append(known)
+
+    def give(self, config: Config) -> bool:
+        """Have another workload's config built and measured, where this one's space has it and it is new."""
+        known = translate(config, self._space)
+        if known is None or config_key(known) in self._known:
+            return False
+        for waiting in (self._building, self._built):
+            waiting.pop(config_key(known), None)
+        self._enqueue(known)
+        return True
 
     def tell(self, config: Config, time_us: float | None) -> None:
         """Let the searcher learn what came of a candidate."""
@@ -172,7 +194,7 @@ class Pipeline:
 
     def _widen(self, wide: WideProposer) -> bool:
         self._harvest(wide)
-        if self._builds >= self._device.width * (self.asked + 1):
+        if self._builds >= self._device.width * (self.asked + 1) + self.ahead:
             return False
         for config in wide.widen(1):
             key = config_key(config)
@@ -203,7 +225,17 @@ class Pipeline:
     @property
     def in_flight(self) -> int:
         """Candidates that are being built, or wait in order for their turn."""
-        return len(self._queue) + len(self._building)
+        return len(self._queue) + sum(not candidate.is_built for candidate in self._building.values())
+
+    @property
+    def upcoming(self) -> Source | None:
+        """What is measured next of those that wait in order, where one is built."""
+        return self._queue[0].source if self._queue and self._queue[0].is_built else None
+
+    @property
+    def stock(self) -> int:
+        """Builds, done or not, of which a wide searcher has not chosen yet."""
+        return len(self._building) + len(self._built)
 
     def pending(self, *, more: bool) -> list[Future[BuildOutcome]]:
         """Builds that are not done; when one is, there may be something to measure. `more` as for `ready`."""

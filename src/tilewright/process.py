@@ -10,21 +10,17 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from tilewright.errors import WorkerUnkillable
+from tilewright.nursery import Forked, Nursery, spawn
 
 KEPT_OUTPUT_BYTES: Final = 64 * 1024  # guess: a screenful of a compiler's diagnostics many times over; the first bytes of a flood are lost
 _CATCH_UP_READS: Final = 32  # a pipe holds 64 KB, one read's worth; more only while a flood goes on, and that must not hold the reader
 _MAX_FRAME_BYTES: Final = 64 * 1024 * 1024  # guess: a thousand times any frame of ours; a longer line is a child gone wrong
 _KILL_WAIT_S: Final = 10.0  # guess: SIGKILL ends a process at once unless a driver call holds it in the kernel
 _POLL_S: Final = 0.25  # how late a death is noticed where a grandchild keeps the pipe open; otherwise the pipe tells at once
-
-# Linux sends the parent-death signal when the *thread* that forked ends. One thread that lives as long as the process starts
-# all children, so that a short-lived thread may ask for one.
-_spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tilewright-spawn")
 
 
 class Timeout(Exception):
@@ -102,24 +98,36 @@ class ChildProcess:
     Args:
         command: what to run; `--fd-in`, `--fd-out` and `--parent` are appended.
         env: its whole environment.
+        nursery: forks it in place of starting the command, with its imports done.
+        kind: which child the nursery is to fork.
+        rank: of those that wait for the nursery, the lowest is served first.
+        wanted: whether the child is still wanted, asked while it waits for the nursery.
+
+    Attributes:
+        output: what it prints.
+        forked: whether it was forked.
     """
 
-    def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        env: Mapping[str, str],
+        nursery: Nursery | None = None,
+        *,
+        kind: str = "",
+        rank: int = 0,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:
         theirs_in, self._to_child = os.pipe()
         self._from_child, theirs_out = os.pipe()
         output, theirs_output = os.pipe()
         arguments = [*command, "--fd-in", str(theirs_in), "--fd-out", str(theirs_out), "--parent", str(os.getpid())]
         try:
-            self._process: subprocess.Popen[bytes] = _spawner.submit(
-                subprocess.Popen,
-                arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=theirs_output,
-                stderr=theirs_output,
-                pass_fds=(theirs_in, theirs_out),
-                env=dict(env),
-                start_new_session=True,
-            ).result()
+            self._process: subprocess.Popen[bytes] | Forked = (
+                nursery.fork(kind, env, (theirs_in, theirs_out, theirs_output), rank=rank, wanted=wanted)
+                if nursery is not None
+                else spawn(arguments, stdout=theirs_output, stderr=theirs_output, pass_fds=(theirs_in, theirs_out), env=dict(env))
+            )
         except BaseException:
             for descriptor in (self._to_child, self._from_child, output):
                 os.close(descriptor)
@@ -128,10 +136,12 @@ class ChildProcess:
             for descriptor in (theirs_in, theirs_out, theirs_output):
                 os.close(descriptor)
         os.set_blocking(self._to_child, False)
+        self.forked = nursery is not None
         self.output = Output(output)
         self._buffer = bytearray()
         self._lock = threading.Lock()  # between a kill and the reaping, after which the id may be another's
         self._reaped = False
+        self._dismissed = False
         self._ending = ""
 
     @property
@@ -198,6 +208,11 @@ class ChildProcess:
             if left <= 0:
                 raise Timeout
 
+    @property
+    def ended(self) -> bool:
+        """Whether the leader has ended."""
+        return self._gone()
+
     def _gone(self) -> bool:
         """Whether the leader has ended, without reaping it: its id, and so its group's, stays taken until then."""
         try:
@@ -211,6 +226,12 @@ class ChildProcess:
             if not self._reaped:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.pid, signal.SIGKILL)
+
+    def dismiss(self) -> None:
+        """Close its pipe, at whose end it ends by itself; only the thread that talks to the child may, and `dispose` has to follow."""
+        if not self._dismissed:
+            self._dismissed = True
+            os.close(self._to_child)
 
     def dispose(self, grace_s: float = 0.0) -> str:
         """End the whole group and release the pipes; only the thread that talks to the child may.
@@ -226,7 +247,7 @@ class ChildProcess:
         """
         if self._ending:
             return self._ending
-        os.close(self._to_child)
+        self.dismiss()
         limit = time.monotonic() + grace_s
         while not self._gone() and time.monotonic() < limit:
             time.sleep(0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TypeAlias
@@ -52,3 +53,19 @@ def winners(races: Iterable[RaceRecord], keys: Keys) -> Mapping[tuple[str, str, 
         left = {loser for loser in schedules if not any((winner, loser) in pairs and (loser, winner) not in pairs for winner in schedules)}
         found[key] = frozenset(left or schedules)
     return found
+
+
+def vendor_ratios(races: Iterable[RaceRecord], keys: Keys) -> Mapping[tuple[str, str, str, Schedule], Mapping[str, float]]:
+    """Vendors' times over the winner's, by workload key, target key, protocol and winner, then by vendor.
+
+    Both ran in turns, so that the ratio holds what times taken at different moments do not. The geometric mean where the same schedule won several races.
+    """
+    logs: dict[tuple[str, str, str, Schedule], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for race in races:
+        if race.winner is None:
+            continue
+        won = logs[keys.workload(race.workload), keys.target(race.target), race.protocol, schedule_of(race.racers[race.winner])]
+        for racer in race.racers:
+            if racer.vendor and racer.status is Status.OK and racer.ratio is not None and racer.ratio > 0:
+                won[racer.vendor].append(math.log(racer.ratio))
+    return {key: {name: math.exp(math.fsum(found) / len(found)) for name, found in sorted(vendors.items())} for key, vendors in logs.items()}

@@ -228,21 +228,23 @@ class RecordedBuilder(_Closing):
         """The build of a stand-in source: done already."""
         future: Future[BuildOutcome] = Future()
         try:
-            future.set_result(self._outcome(self._recording.of_source(request.source)))
+            future.set_result(build_of(self._recording.of_source(request.source)))
         except UsageError as error:
             future.set_exception(error)
         return future
 
-    def _outcome(self, record: Record) -> BuildOutcome:
-        failed = record.status in _BUILD_FAILURES or _over_limit(record)
-        return BuildOutcome(
-            status=record.status if failed else Status.OK,
-            message=record.message if failed else "",
-            resources=record.resources,
-            binary=record.binary,
-            build_s=record.build_s,
-            cached=False,
-        )
+
+def build_of(record: Record) -> BuildOutcome:
+    """What a build of a recorded config comes to, as far as the build itself tells."""
+    failed = record.status in _BUILD_FAILURES or _over_limit(record)
+    return BuildOutcome(
+        status=record.status if failed else Status.OK,
+        message=record.message if failed else "",
+        resources=record.resources,
+        binary=record.binary,
+        build_s=record.build_s,
+        cached=False,
+    )
 
 
 def _over_limit(record: Record) -> bool:

@@ -138,11 +138,12 @@ class LiveReport:
         self._console = Console(file=stream)
         self._live: Live | None = None
         self._lines: dict[Workload, str] = {}
+        self._recent: dict[Workload, None] = {}  # the latest last
 
     def session(self, start: SessionStart, device: str, log: Path) -> None:
         """Say what begins, and start drawing."""
         self._console.print(f"tuning [bold]{start.operator}[/bold] on {device}: {len(start.workloads)} workload(s), log {log}", highlight=False)
-        self._live = Live(console=self._console, refresh_per_second=8, transient=True)
+        self._live = Live(console=self._console, refresh_per_second=4, transient=True)
         self._live.start()
 
     def note(self, text: str) -> None:
@@ -153,9 +154,18 @@ class LiveReport:
         """Redraw the workload's line."""
         self._lines[progress.workload] = f"{format_workload(progress.workload)}: {status_line(progress, elapsed_s)}"
         if self._live is not None:
-            # The terminal may be shorter than the session: the latest workloads show.
-            shown = list(self._lines.values())[-max(1, self._console.height - 2) :]
-            self._live.update(Text("\n".join(shown), no_wrap=True, overflow="ellipsis"))
+            self._live.update(Text("\n".join(self._shown(progress.workload)), no_wrap=True, overflow="ellipsis"))
+
+    def _shown(self, latest: Workload) -> list[str]:
+        """All workloads; where the terminal is too short for them, those that had a trial last, in their order."""
+        self._recent.pop(latest, None)
+        self._recent[latest] = None
+        room = max(2, self._console.height - 2)
+        if len(self._lines) <= room:
+            return list(self._lines.values())
+        active = set(list(self._recent)[1 - room :])
+        shown = [line for workload, line in self._lines.items() if workload in active]
+        return [*shown, f"and {len(self._lines) - len(shown)} more workloads"]
 
     def answered(self, result: WorkloadResult) -> None:
         """Stop drawing: the search is over."""
@@ -211,6 +221,10 @@ def end_notes(result: TuneResult) -> Iterable[str]:
             yield f"{name}: {edge.knob}={_value(edge.value)} is the {edge.end} of its candidates; the template may be too narrow there"
         if answer.best is None and answer.statuses:
             yield f"{name}: every candidate failed; `tilewright log stats {result.log}` has the messages"
+    if result.utilisation is not None:
+        used = result.utilisation
+        building = "" if used.builders is None else f", builders busy {100 * used.builders:.0f}%"
+        yield f"first candidate on the device after {used.start_s:.1f} s; from there device busy {100 * used.device:.0f}% of the search{building}"
     yield f"log: {result.log} ({result.reason}, {result.wall_s:.1f} s)"
 
 

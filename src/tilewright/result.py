@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import msgspec
@@ -159,6 +159,22 @@ def ranked_ratio(other: Record | VendorRecord | None, best: Record | None) -> fl
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Utilisation:
+    """How busy a session kept its machine.
+
+    Attributes:
+        builders: share of the builders' time, from the first build asked for to the last measurement, that they were building; None
+            where nothing tells.
+        device: share of the time, from the first candidate on the device to the last, that its runner was at work.
+        start_s: seconds from the call to the first candidate on the device.
+    """
+
+    builders: float | None
+    device: float
+    start_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TuneResult:
     """The answers of one call of `tune`.
 
@@ -169,6 +185,7 @@ class TuneResult:
         device: what measured.
         reason: why the session ended: `budget`, `exhausted`, `early_stop`, `default`, `log` or `interrupted`.
         wall_s: seconds from start to end.
+        utilisation: of builders and device; None where nothing was searched, or measuring takes no time.
     """
 
     results: tuple[WorkloadResult, ...]
@@ -177,6 +194,7 @@ class TuneResult:
     device: str
     reason: str
     wall_s: float
+    utilisation: Utilisation | None = None
 
     @property
     def exit_code(self) -> ExitCode:
@@ -194,4 +212,5 @@ class TuneResult:
             "device": self.device,
             "reason": self.reason,
             "wall_s": round(self.wall_s, 3),
+            "utilisation": None if self.utilisation is None else asdict(self.utilisation),
         }

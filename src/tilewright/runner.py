@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from tilewright.child_race import RacingRunner
 from tilewright.child_runner import ChildRunner
 from tilewright.device_lock import DeviceLock
 from tilewright.errors import NoDevice, UsageError
@@ -20,7 +21,8 @@ from tilewright.job import MeasureJob as MeasureJob
 from tilewright.job import MeasureOutcome as MeasureOutcome
 from tilewright.job import RaceJob as RaceJob
 from tilewright.job import RaceOutcome as RaceOutcome
-from tilewright.sampling import GRAPH_PROTOCOL, INTERPRETER_PROTOCOL
+from tilewright.nursery import Nursery
+from tilewright.protocols import GRAPH_PROTOCOL, INTERPRETER_PROTOCOL
 from tilewright.target import Target, Toolchain
 from tilewright.workload import Workload
 
@@ -62,7 +64,7 @@ class Runner(Protocol):
         """End the child, also in the middle of a measurement."""
 
 
-class DeviceRunner(ChildRunner):
+class DeviceRunner(RacingRunner):
     """Measures on one GPU, which it holds for itself from its first breath to `close`.
 
     Args:
@@ -70,9 +72,10 @@ class DeviceRunner(ChildRunner):
         cache_dir: the cache folder, the builder's; as for `cache.cache_root`.
         timeout_s: most seconds for one candidate, check included.
         log_dir: where the output of failed children is kept.
-        spare: keep a second child ready (imports done, no CUDA context), so that a fault costs little.
+        spare: keep a second child ready (imports done, context open), and a process that forks more, so that a fault costs little.
         say: told of waits for another session.
         lock_timeout_s: how long to wait for another session; without end where None.
+        nursery: forks all children; its owner closes it.
 
     Raises:
         NoDevice: there is no such GPU, or torch cannot use it.
@@ -91,9 +94,10 @@ class DeviceRunner(ChildRunner):
         spare: bool = True,
         say: Callable[[str], None] | None = None,
         lock_timeout_s: float | None = None,
+        nursery: Nursery | None = None,
     ) -> None:
         self._device = device
-        super().__init__("bench", device, cache_dir=cache_dir, timeout_s=timeout_s, log_dir=log_dir, spare=spare)
+        super().__init__("bench", device, cache_dir=cache_dir, timeout_s=timeout_s, log_dir=log_dir, spare=spare, nursery=nursery)
         self._lock: DeviceLock | None = None
         try:
             info = self._worker.info

@@ -5,14 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from math import comb
-from typing import Final
 
+from tilewright.protocols import EVENTS_PROTOCOL as EVENTS_PROTOCOL
+from tilewright.protocols import GRAPH_PROTOCOL as GRAPH_PROTOCOL
+from tilewright.protocols import INTERPRETER_PROTOCOL as INTERPRETER_PROTOCOL
 from tilewright.record import Anchor, DeviceState, Measurement
-
-# Timing protocols: times compare only within one. What each does is told in `tilewright.children.timing`.
-GRAPH_PROTOCOL: Final = "graph/1"
-EVENTS_PROTOCOL: Final = "events/1"
-INTERPRETER_PROTOCOL: Final = "interpreter/1"
 
 
 def median_interval(samples: Sequence[float], confidence: float = 0.95) -> tuple[float, float]:

@@ -6,25 +6,23 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
-import msgspec
-
 from tilewright import __version__
-from tilewright.allocation import choose
+from tilewright.crossing import crossings
 from tilewright.device import Device
 from tilewright.interrupt import Interrupts
+from tilewright.journal import Journal
 from tilewright.log import TuningLog
+from tilewright.loop import Loop
 from tilewright.observer import Budget, Observer
-from tilewright.pipeline import Candidate
+from tilewright.protocols import settings_of
 from tilewright.recall import records_that_hold
-from tilewright.record import Record, SessionEnd, SessionStart, Status, TrialStart, VendorRecord
-from tilewright.result import TuneResult, WorkloadResult
+from tilewright.record import SessionEnd, SessionStart, Status
+from tilewright.result import TuneResult, Utilisation, WorkloadResult
 from tilewright.state import LogState
-from tilewright.transfer import distance
 from tilewright.trials import Search
 from tilewright.workload import Workload
 
@@ -34,14 +32,16 @@ FINISHED: Final = frozenset({"budget", "exhausted", "early_stop"})
 # guess: more of a short budget for races than this, and there is little to race.
 MOST_RACING: Final = 0.25
 
+# Of the budget of a session of many workloads, at most, for measuring their best schedules on one another, and how many are many.
+# guess: 20 workloads with some 15 different winners make 300 measurements of 8 ms, which are 2.4 of 60 s; 72 with 30 make 2,200, 17 of 180 s.
+MOST_CROSSING: Final = 0.1
+MANY: Final = 20
+
+# guess: seconds that children take to end, a CUDA context's teardown among them.
+CLOSING_S: Final = 1.0
+
 # A candidate that was on the device when a session died is tried once more, then called a crash.
 MAX_ATTEMPTS: Final = 2
-
-# Seconds between looks at the clock and for signals while nothing is built. guess: a second Ctrl-C feels immediate.
-POLL_S: Final = 0.2
-
-# Workloads that hear of another's new best. guess: with more, 20 workloads would spend most trials on each other's news.
-NEIGHBOURS: Final = 3
 
 
 @dataclass(kw_only=True)
@@ -58,7 +58,6 @@ class Session:
         force: use nothing of the log.
         default_only: measure the default schedules alone.
         observer: told of progress.
-        began: when the caller asked, by the monotonic clock.
     """
 
     device: Device
@@ -71,17 +70,20 @@ class Session:
     force: bool
     default_only: bool
     observer: Observer
-    began: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.id = uuid.uuid4().hex[:16]
-        self.trial = 0
+        self.journal = Journal(self.log, self.id, self.device, self.observer)
+        self.device_busy_s = 0.0
+        self.builders: float | None = None
+        self._crossing = False
+        self._searching: Sequence[Search] = ()
         self.state = LogState.of(self.log.read().lines) if self.log.path.exists() else LogState.of(())
 
     @property
     def elapsed_s(self) -> float:
         """Seconds since the caller asked."""
-        return time.monotonic() - self.began
+        return self.device.timeline.elapsed_s
 
     def run(self) -> TuneResult:
         """Answer every workload.
@@ -109,9 +111,21 @@ class Session:
             device=self.device.name,
             reason=reason,
             wall_s=self.elapsed_s,
+            utilisation=self._utilisation() if searches else None,
         )
         self.observer.end(result)
         return result
+
+    def _utilisation(self) -> Utilisation | None:
+        """How busy builders and device were, from the first candidate on the device to the end of the search."""
+        at = {mark.name: mark.at_s for mark in self.device.timeline.marks}
+        if not self.device.overlaps or "first trial begins" not in at or "search over" not in at:
+            return None
+        return Utilisation(
+            builders=self.builders,
+            device=self.device_busy_s / max(0.001, at.get("finalists measured on all workloads", at["search over"]) - at["first trial begins"]),
+            start_s=at["first trial begins"],
+        )
 
     def _search(self, workload: Workload) -> Search:
         records = [] if self.force else records_that_hold(self.state, self.device, workload, self.observer.note)
@@ -145,6 +159,47 @@ class Session:
         return not (self.resume and more)
 
     def _run(self, searches: list[Search]) -> str:
+        reason = "crash"
+        try:
+            with Interrupts() as interrupts, self._loop(searches, interrupts) as loop:
+                self._begin(searches, loop)
+                try:
+                    reason = self._search_all(searches, loop, interrupts)
+                except KeyboardInterrupt:
+                    reason = "interrupted"
+                except Exception as error:
+                    reason = f"{type(error).__name__}: {error}"
+                    raise
+                finally:
+                    self._end(searches, reason)
+                    self.device_busy_s = loop.busy_s
+        except KeyboardInterrupt:
+            reason = "interrupted"  # before there was a line of it
+        return reason
+
+    def _loop(self, searches: list[Search], interrupts: Interrupts) -> Loop:
+        if self.device.overlaps:
+            for search in searches:
+                # Builders must not wait for measurements; together, the workloads keep them as busy as one alone.
+                search.pipeline.ahead = max(self.device.width, self.device.lookahead // len(searches))
+        return Loop(
+            device=self.device,
+            searches=searches,
+            journal=self.journal,
+            interrupts=interrupts,
+            time_is_up=self._time_is_up,
+            is_spent=lambda: self._is_spent(searches),
+        )
+
+    def _begin(self, searches: list[Search], loop: Loop) -> None:
+        """Have the first candidates built while the device opens; then write that the session began, and what an earlier one left open."""
+        self._searching = searches
+        self.device.start()
+        unfinished = [] if self.force else [(search, *left) for search in searches for left in self.state.unfinished(search.workload, self.device.target)]
+        for search, config, attempts in unfinished:
+            if attempts < MAX_ATTEMPTS:
+                search.pipeline.retry(config)
+        loop.open()
         start = SessionStart(
             session=self.id,
             started_at=_now(),
@@ -153,6 +208,7 @@ class Session:
             workloads=[search.workload for search in searches],
             target=self.device.target,
             toolchain=self.device.toolchain,
+            settings=settings_of(self.device.runner.protocol),
             options={
                 "search": self.search,
                 "seed": self.seed,
@@ -165,120 +221,106 @@ class Session:
                 "default_only": self.default_only,
             },
         )
-        self.log.append(start)
+        self.journal.line(start)
         self.observer.session(start, self.device.name, self.log.path)
-        reason = "crash"
-        try:
-            with Interrupts() as interrupts:
-                reason = self._loop(searches, interrupts)
-                self._race(searches)
-        except KeyboardInterrupt:
-            reason = "interrupted"
-        except Exception as error:
-            reason = f"{type(error).__name__}: {error}"
-            raise
-        finally:
-            self._end(searches, reason)
-        return reason
+        for search, config, attempts in unfinished:
+            if attempts >= MAX_ATTEMPTS:
+                candidate = search.pipeline.candidate(config, build=False)
+                self.journal.record(
+                    search, search.record(candidate, Status.CRASH, f"the session died {attempts} times while this candidate was being measured")
+                )
+        for search in searches:
+            self.observer.progress(search.progress, None, self.elapsed_s)
+
+    def _search_all(self, searches: list[Search], loop: Loop, interrupts: Interrupts) -> str:
+        loop.run()
+        self.device.timeline.mark("search over")
+        if not interrupts.requested:
+            self._cross(searches, loop)
+        loop.leave()
+        self.builders = self.device.done_building()
+        if not interrupts.requested:
+            for search in searches:
+                search.ended = search.ended or "budget"
+        self._race(searches)
+        self.device.timeline.mark("races over")
+        if interrupts.requested:
+            return "interrupted"
+        if self.default_only:
+            return "default"
+        reasons = {search.ended for search in searches}
+        return reasons.pop() if len(reasons) == 1 else "budget"
+
+    def _cross(self, searches: list[Search], loop: Loop) -> None:
+        """Measure the best schedules of each workload on all others, as long as there is budget."""
+        if self.default_only:
+            return
+        self._crossing = True
+        for batch in crossings(searches):
+            if self._is_spent(searches):
+                break
+            for search, record in batch:
+                if not self._is_spent(searches):
+                    search.pipeline.give(record.config)
+                    search.sync()
+            loop.run(feeding=False)
+        self.device.timeline.mark("finalists measured on all workloads")
 
     def _end(self, searches: list[Search], reason: str) -> None:
         rejected: Counter[str] = Counter()
         for search in searches:
             rejected.update(search.rejected)
-        self.log.append(
+        self.journal.line(
             SessionEnd(
                 session=self.id,
                 ended_at=_now(),
                 reason=reason,
                 # A default is an answer for now, not that of a search.
                 finished=[] if self.default_only else [search.workload.key for search in searches if search.ended in FINISHED and search.progress.done],
-                trials=self.trial,
+                trials=self.journal.trial,
                 rejected=dict(rejected),
                 wall_s=round(self.elapsed_s, 3),
             )
         )
 
-    def _loop(self, searches: list[Search], interrupts: Interrupts) -> str:
-        """Keep the builder fed, and measure what is built, until the budget is spent or nobody has a candidate left."""
-        for search in searches:
-            self._begin(search)
-            if interrupts.requested:
-                return "interrupted"
-        while not interrupts.requested and not self._time_is_up():
-            self._feed(searches)
-            more = not self._is_spent(searches)
-            chosen = choose([(search, search.standing) for search in searches if search.pipeline.ready(more=more)], built=True)
-            if chosen is not None:
-                if candidate := chosen.take():
-                    self._record(chosen, self._try(chosen, candidate))
-                    self._pass_on(chosen, searches)
-            elif pending := [build for search in searches for build in search.pipeline.pending(more=more)]:
-                wait(pending, timeout=POLL_S, return_when=FIRST_COMPLETED)
-            elif self._is_spent(searches) or all(search.ended for search in searches):
-                break
-        self._leave(searches)
-        if interrupts.requested:
-            return "interrupted"
-        for search in searches:
-            search.ended = search.ended or "budget"
-        if self.default_only:
-            return "default"
-        reasons = {search.ended for search in searches}
-        return reasons.pop() if len(reasons) == 1 else "budget"
-
-    def _feed(self, searches: Sequence[Search]) -> None:
-        """Hand candidates to the builder, as many as the device looks ahead, of the searches that promise most."""
-        hungry = [search for search in searches if not search.ended]
-        in_flight = sum(search.pipeline.in_flight for search in searches)
-        while hungry and in_flight < self.device.lookahead and not self._is_spent(searches):
-            chosen = choose([(search, search.standing) for search in hungry]) or hungry[0]
-            if chosen.feed():
-                in_flight = sum(search.pipeline.in_flight for search in searches)
-            else:
-                hungry.remove(chosen)
-
-    def _leave(self, searches: Sequence[Search]) -> None:
-        """Write down what was built, or was about to be, and is not measured any more: a trial ends in one record."""
-        rest: list[Record] = []
-        for search in searches:
-            for candidate in search.leave():
-                built = candidate.is_built and candidate.built()
-                failed = built and built.status is not Status.OK
-                message = built.message if built and failed else f"the search ended before it was {'measured' if built else 'built'}"
-                record = search.record(candidate, built.status if built and failed else Status.CUT, message)
-                rest.append(search.numbered(record, session=self.id, trial=self.trial))
-                self.trial += 1
-        self.log.extend(rest)
-
     def _is_spent(self, searches: Sequence[Search]) -> bool:
         """Whether nothing more may be asked: the time is up, or the trials are, those of a resumed session included."""
         trials = self.budget.trials
+        if trials is not None and not self._crossing:
+            trials -= int(trials * self._crossing_share)
         return self._time_is_up() or (trials is not None and sum(search.progress.asked for search in searches) >= trials)
 
-    def _pass_on(self, search: Search, searches: Sequence[Search]) -> None:
-        """Let the most alike workloads try a new best."""
-        news = search.news()
-        if news is not None and not self.default_only:
-            others = [other for other in searches if other is not search and not other.ended]
-            for other in sorted(others, key=lambda other: distance(search.workload, other.workload))[:NEIGHBOURS]:
-                other.pipeline.hint(news)
-
     def _time_is_up(self) -> bool:
-        return self.budget.time_s is not None and self.elapsed_s >= self.budget.time_s - self._reserve_s
+        if self.budget.time_s is None:
+            return False
+        kept_s = self._reserve_s + (0.0 if self._crossing else self._crossing_share * self.budget.time_s)
+        return self.elapsed_s >= self.budget.time_s - kept_s
+
+    @property
+    def _crossing_share(self) -> float:
+        """The share of the budget that is kept for measuring the best schedules of each workload on all others."""
+        count = len(self._searching)
+        return 0.0 if self.default_only or count < 2 else MOST_CROSSING * min(1.0, (count - 1) / MANY)
 
     @property
     def _reserve_s(self) -> float:
-        """What is left of the time for the races at the end."""
+        """What is left of the time for the races at the end, and for ending the children."""
         if self.budget.time_s is None or self.default_only:
             return 0.0
-        return min(len(self.workloads) * self.device.runner.race_s, MOST_RACING * self.budget.time_s)
+        races_s = min(len(self.workloads) * self.device.runner.race_s, MOST_RACING * self.budget.time_s)
+        return races_s + self._closing_s
+
+    @property
+    def _closing_s(self) -> float:
+        """What ending the children takes of the time."""
+        return min(CLOSING_S, 0.1 * (self.budget.time_s or 0.0)) if self.device.overlaps else 0.0
 
     def _race(self, searches: Sequence[Search]) -> None:
         """Let each workload's finalists race, beside its default and its vendors; also once Ctrl-C was pressed."""
         if self.default_only or not self.device.runner.race_s:
             return
         for place, search in enumerate(searches):
-            if self.budget.time_s is not None and self.elapsed_s >= self.budget.time_s:
+            if self.budget.time_s is not None and self.elapsed_s >= self.budget.time_s - self._closing_s:
                 self.observer.note(f"no time left to race the finalists of {len(searches) - place} workload(s): their single times decide")
                 return
             chosen = search.finalists()
@@ -287,55 +329,7 @@ class Session:
             began = time.monotonic()
             outcome = search.race(chosen)
             if outcome is not None:
-                race = search.raced(chosen, outcome, time.monotonic() - began)
-                self.log.append(msgspec.structs.replace(race, session=self.id))
-                self.observer.progress(search.progress, None, self.elapsed_s)
-
-    def _begin(self, search: Search) -> None:
-        """Settle what an earlier session left open, and measure the vendors' kernels."""
-        if not self.force:
-            for config, attempts in self.state.unfinished(search.workload, self.device.target):
-                if attempts < MAX_ATTEMPTS:
-                    search.pipeline.retry(config)
-                else:
-                    candidate = search.pipeline.candidate(config, build=False)
-                    message = f"the session died {attempts} times while this candidate was being measured"
-                    self._record(search, search.record(candidate, Status.CRASH, message))
-        # Under the interpreter a vendor's kernel runs natively: its time would be of another kind.
-        if not search.progress.vendors and self.device.target.backend != "interpreter":
-            for name, outcome in self.device.runner.vendors(search.job):
-                vendor = VendorRecord(
-                    session=self.id,
-                    name=name,
-                    workload=search.workload,
-                    target=self.device.target,
-                    status=outcome.status,
-                    message=outcome.message,
-                    toolchain=self.device.toolchain,
-                    measurement=outcome.measurement,
-                )
-                self.log.append(vendor)
-                search.progress.vendors += (vendor,)
-        self.observer.progress(search.progress, None, self.elapsed_s)
-
-    def _try(self, search: Search, candidate: Candidate) -> Record:
-        """Build (it may be done already), then check and measure."""
-        built = candidate.built()
-        if built.status is not Status.OK:
-            return search.record(candidate, built.status, built.message)
-        if twin := search.twin(candidate):
-            return twin
-        # Not synced: it must outlive this process, not the machine.
-        self.log.append(TrialStart(session=self.id, workload=search.workload, config=candidate.config), sync=False)
-        outcome = search.measure(candidate)
-        return search.record(candidate, outcome.status, outcome.message, outcome.measurement, outcome.check)
-
-    def _record(self, search: Search, record: Record) -> None:
-        numbered = search.numbered(record, session=self.id, trial=self.trial)
-        self.log.append(numbered)
-        self.trial += 1
-        search.tell(numbered)
-        self.observer.progress(search.progress, numbered, self.elapsed_s)
+                self.journal.race(search, search.raced(chosen, outcome, time.monotonic() - began))
 
 
 def _now() -> str:

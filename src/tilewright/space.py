@@ -10,6 +10,7 @@ from dataclasses import replace
 from math import prod
 from typing import Final
 
+from tilewright.census import PATIENCE, Census
 from tilewright.declare import Cfg, Declared, Program, Schedule, run_pass, suggested, unconditional
 from tilewright.errors import SpaceError, nearest
 from tilewright.knobs import SCHEDULE, Config, Knob, Value, copied, listing
@@ -49,6 +50,7 @@ class Space:
         self._suggestions: list[dict[str, Value]] | None = None
         self._listed: list[dict[str, Value]] = []
         self._rest: Iterator[dict[str, Value]] | None = None
+        self._census = Census(self._passes())
         for schedule in self._schedules.values():
             self._heaviest = max(self._heaviest, len(names) * probe(schedule))
             for stated in schedule.suggestions:
@@ -156,16 +158,20 @@ class Space:
         """Legal configs drawn uniformly, with replacement, without enumerating.
 
         A random walk ends at a point with a probability of one over the product of the candidate counts on its path; taking it
-        with that product over the largest one evens that out. Where a larger product turns up, the batch starts again.
+        with that product over the largest one evens that out. Where a larger product turns up, the batch starts again; and where so many
+        walks are in vain that the space has been listed meanwhile, it is drawn from the list.
 
         Raises:
-            SpaceError: too many walks in a row ended at a failed require.
+            SpaceError: too many walks in a row ended at a failed require, or nothing is legal.
         """
         start = rng.getstate()
+        if self._census.complete:
+            return self._drawn(n, rng)
         schedules = list(self._schedules.values())
         taken: list[dict[str, Value]] = []
         refusals: Counter[str] = Counter()
         weight = 1
+        wasted = 0
 
         def pick(declared: Declared) -> int:
             nonlocal weight
@@ -173,6 +179,10 @@ class Space:
             return rng.randrange(declared.size)
 
         while len(taken) < n:
+            if wasted > PATIENCE and self._census.go_on():
+                rng.setstate(start)
+                return self._drawn(n, rng)
+            wasted += 1
             schedule = schedules[rng.randrange(len(schedules))]
             weight = len(schedules)
             cfg = run_pass(schedule, pick, cutting=True)
@@ -187,8 +197,21 @@ class Space:
                 taken.clear()
             elif rng.randrange(self._heaviest) < weight:
                 taken.append(self._config(cfg))
+                wasted -= 1
             refusals.clear()
         return taken
+
+    def _passes(self) -> Iterator[dict[str, Value] | None]:
+        """All legal configs, and None for each cut."""
+        for schedule in self._schedules.values():
+            for cfg in self._walk(schedule, {}):
+                yield None if cfg._violations else self._config(cfg)
+
+    def _drawn(self, n: int, rng: random.Random) -> list[dict[str, Value]]:
+        if not len(self._census):
+            count = self.count()
+            raise self._empty(Counter(count.rejected) + Counter(count.cuts), "no point is legal")
+        return self._census.draw(n, rng)
 
     def default(self) -> dict[str, Value]:
         """The first legal suggestion, else the first legal config.

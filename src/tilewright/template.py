@@ -25,8 +25,9 @@ from tilewright.workload import NAME, Workload
 SUFFIX: Final = ".py.jinja"
 # What a rendered module may import: it has to run where Tilewright is not installed.
 ALLOWED_IMPORTS: Final = ("torch", "triton", "__future__")
-# Spaces kept, one for each workload and target lately asked for. guess: a session tunes some tens of workloads together.
-_SPACES_KEPT: Final = 64
+# Spaces kept, one for each workload and target lately asked for. A session that comes round to more workloads than this makes each space
+# anew at every turn (60 ms; 72 workloads, 2026-11). guess: hundreds of workloads are tuned in several sessions.
+_SPACES_KEPT: Final = 256
 
 _ENVIRONMENT: Final = make_environment()
 
@@ -161,13 +162,14 @@ class Template:
         checked = self.space(workload, target).validate({name: value for name, value in config.items() if name != SCHEDULE})
         return self._source(workload, target, checked)
 
-    def instantiate(self, workload: Workload, target: Target, config: Config) -> Source:
+    def instantiate(self, workload: Workload, target: Target, config: Config, *, built: str = "") -> Source:
         """The module of a config, by one pass through the declarations: as `render`, without probing a space that nobody searches.
 
         Args:
             workload: what it is for.
             target: what it is for.
             config: its values are matched against the candidates; those of other schedules and of knobs not reached are refused.
+            built: hash of a source that was built before: where the module is that one, parsing it again would tell nothing (3 ms).
 
         Raises:
             SpaceError: the config is not in the space of this workload and target.
@@ -190,12 +192,12 @@ class Template:
             raise SpaceError(f"{self.path}: config {values!r} has a knob {unknown[0]!r} that is not declared at this point; {nearest(str(unknown[0]), known)}")
         if cfg._violations:
             raise SpaceError(f"{self.path}: config {values!r} is refused by its template: {'; '.join(cfg._violations)}")
-        return self._source(workload, target, cfg._config)
+        return self._source(workload, target, cfg._config, built)
 
-    def _source(self, workload: Workload, target: Target, checked: Config) -> Source:
+    def _source(self, workload: Workload, target: Target, checked: Config, built: str = "") -> Source:
         text = self._text(workload, target, checked)
         source_hash = sha256_text(text)
-        if source_hash not in self._checked:
+        if source_hash != built and source_hash not in self._checked:
             self._check_module(text)
             self._checked.add(source_hash)
         return Source(text=text, hash=source_hash, schedule=self.name, template_hash=self.hash)
@@ -243,7 +245,7 @@ class Template:
         except SyntaxError as error:
             line = (error.text or "").strip()
             raise TemplateError(f"{self.path}: the rendered module is not valid Python: {error.msg}, in its line {error.lineno}: {line}") from error
-        for node in ast.walk(tree):
+        for node in _statements(tree):
             modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or "."] if isinstance(node, ast.ImportFrom) else []
             for module in modules:
                 if module.partition(".")[0] not in ALLOWED_IMPORTS:
@@ -274,6 +276,18 @@ class Template:
         if cfg._violations:
             message += f" (at a point that a require refuses: {cfg._violations[0]})"
         return TemplateError(f"{where}: {message}")
+
+
+def _statements(tree: ast.Module) -> Iterator[ast.AST]:
+    """All statements of a module: a walk that leaves out expressions, which are nine nodes in ten and hold no imports."""
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, field, None)
+            if isinstance(inner, list):
+                waiting.extend(inner)
 
 
 def _line(traceback: TracebackType | None, path: str) -> int:

@@ -56,7 +56,9 @@ class Search:
         self.workload = workload
         self.space = device.make_space(workload)
         self.ended = ""
+        self.default_only = default_only
         self._seed = seed
+        self._vendors_claimed = bool(vendors)
         self.standing = Standing(weight=weight)
         self._news: Config | None = None
         self._by_source: dict[str, Record] = {}
@@ -85,12 +87,17 @@ class Search:
             self._count(record)
         self._settle()
         self._news = None
-        self._sync()
+        self.sync()
 
     @property
     def rejected(self) -> Mapping[str, int]:
         """Points refused by each `require`, by its reason."""
         return self.pipeline.rejected
+
+    @property
+    def correct(self) -> list[Record]:
+        """Records of correct schedules with times, in the order told."""
+        return [record for record in self._records if record.status is Status.OK and record.measurement is not None]
 
     def news(self) -> Config | None:
         """The best config, once each time that it is new."""
@@ -103,25 +110,27 @@ class Search:
         if early_stop is not None and self._since_best >= early_stop:
             self.ended = "early_stop"
         fed = not self.ended and self.pipeline.feed()
-        self._sync()
+        self.sync()
         return fed
 
     def take(self) -> Candidate | None:
         """The next candidate to measure, or whose build has failed; None where the searcher wants none of the built ones."""
         candidate = self.pipeline.take()
-        self._sync()
+        self.sync()
         return candidate
 
     def leave(self) -> list[Candidate]:
         """Stop: take back what has not begun to build, and give what was built, or is being built, and not measured."""
         rest = self.pipeline.leave()
-        self._sync()
+        self.sync()
         return rest
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
+        """Take over what the pipeline counts."""
         if self.pipeline.exhausted:
             self.ended = self.ended or "exhausted"
         self.progress.asked = self.standing.asked = self.pipeline.asked
+        self.standing.ahead = self.pipeline.stock
 
     @property
     def job(self) -> Job:
@@ -149,9 +158,28 @@ class Search:
     def measure(self, candidate: Candidate) -> MeasureOutcome:
         """Check and time a candidate."""
         outcome = self.device.runner.measure(self.measure_job(candidate))
+        self.measured(candidate, outcome)
+        return outcome
+
+    @property
+    def wants_vendors(self) -> bool:
+        """Whether the vendors' kernels are still to be measured: not under the interpreter, where they run natively and their times are of another kind."""
+        return not self._vendors_claimed and self.device.target.backend != "interpreter"
+
+    def claim_vendors(self) -> bool:
+        """Whether the vendors' kernels are still to be measured; whoever is told so does it."""
+        wanted, self._vendors_claimed = self.wants_vendors, True
+        return wanted
+
+    def measured(self, candidate: Candidate, outcome: MeasureOutcome) -> None:
+        """Remember at which ragged neighbour a candidate was checked too."""
         if self.device.neighbours is not None and outcome.check is not None:
             self.device.neighbours.learn(self.workload, candidate.source, outcome.check.ragged)
-        return outcome
+
+    def heard(self, workload: Workload, record: Record) -> None:
+        """Let the searcher learn from another workload's record."""
+        if not self.default_only:
+            self.pipeline.hearsay.heard(workload, record.config, learned_us(record))
 
     def finalists(self) -> list[Record]:
         """The schedules to race at the end, the best ranked first; none where there is nothing to decide or to compare with."""
@@ -232,7 +260,7 @@ class Search:
         """Count a record that was written, and let the searcher learn from it."""
         self._count(record)
         self.pipeline.tell(record.config, learned_us(record))
-        self._sync()
+        self.sync()
 
     def _count(self, record: Record) -> None:
         progress = self.progress

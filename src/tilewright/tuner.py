@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from tilewright.device import Device, open_device
 from tilewright.errors import UsageError
+from tilewright.history import LogHistory, default_history
+from tilewright.interchange.suggested import suggesting
 from tilewright.log import TuningLog
 from tilewright.observer import Budget, Observer, Observers
+from tilewright.opening import TargetDiffers
 from tilewright.result import TuneResult
+from tilewright.search import check_searcher
 from tilewright.session import Session
+from tilewright.timeline import Timeline
 from tilewright.workload import Workload
 
-# On the recorded GEMM space tpe is within 3% of the optimum by then: benchmarks/search_efficiency.py, H200, November 2026.
+# On the recorded GEMM space auto is at the optimum by then, and within 1% of it with the general estimate alone:
+# benchmarks/search_efficiency.py, H200, November 2026.
 DEFAULT_TRIALS: Final = 64
 
 
@@ -27,7 +32,7 @@ def tune(
     trials: int | None = None,
     time_s: float | None = None,
     early_stop: int | None = None,
-    search: str = "tpe",
+    search: str = "auto",
     seed: int = 0,
     device: str = "auto",
     target: str | None = None,
@@ -37,7 +42,11 @@ def tune(
     default_only: bool = False,
     jobs: int | None = None,
     templates: Sequence[Path] = (),
+    suggest: Path | None = None,
+    names: Sequence[str] = (),
+    history: Sequence[Path] | None = None,
     observer: Observer | None = None,
+    timeline: Timeline | None = None,
 ) -> TuneResult:
     """Find the best schedule of an operator for each workload, and log every candidate tried.
 
@@ -49,7 +58,7 @@ def tune(
         trials: candidates that reach the build, over all workloads; 64 for each where no other limit is given.
         time_s: seconds for the whole session.
         early_stop: trials without a better time after which a workload ends.
-        search: the searcher's name.
+        search: the searcher's name, one of `tilewright.search.SEARCHERS`.
         seed: of the searcher and of the input data.
         device: `auto`, `cuda:N`, `interpreter` or `recorded:FILE`.
         target: named target to compile for, without a GPU.
@@ -60,7 +69,12 @@ def tune(
         default_only: measure only the author's default schedule of a workload that has no answer.
         jobs: builder children; by default all cores but one.
         templates: folders of operators, before those that come with Tilewright.
+        suggest: file with configs to try first, as `tilewright.interchange.config_files.read_configs` takes it.
+        names: what the file calls the knobs, as `tile_m=BLOCK_M`.
+        history: logs of other workloads, targets or template versions, which searchers that learn start from; by default those of this
+            operator that come with Tilewright, and the log. None of them: an empty list.
         observer: told of progress.
+        timeline: gets the moments of the session, and says when it was asked for: `time_s` is what the caller waits.
 
     Returns:
         One result for each workload. A workload that a finished session of the log covers is answered from it at once.
@@ -70,31 +84,47 @@ def tune(
         HostError: no such device, or the log cannot be written.
         LogError: the log cannot be read.
     """
+    if names and suggest is None:
+        raise UsageError("--map says what a file of suggestions calls the knobs: give the file with --suggest")
+    check_searcher(search)
     if resume and force:
         raise UsageError("--resume goes on from the log's records and --force starts over: give one of them")
     for name, number in (("trials", trials), ("time", time_s), ("early stop", early_stop), ("jobs", jobs)):
         if number is not None and number <= 0:
             raise UsageError(f"{name} must be more than 0, not {number}")
-    began = time.monotonic()
-    with open_device(device, operator, target=target, templates=templates, jobs=jobs) as opened:
-        asked = parse_workloads(opened, workloads, workload_set)
-        if trials is None and time_s is None and early_stop is None:
-            trials = DEFAULT_TRIALS * len(asked)
-        session = Session(
-            device=opened,
-            workloads=asked,
-            budget=Budget(trials=trials, time_s=time_s, early_stop=early_stop),
-            search=search,
-            seed=seed,
-            log=TuningLog(log or default_log(opened)),
-            resume=resume,
-            force=force,
-            default_only=default_only,
-            observer=observer or Observers(),
-            # Opening the device counts: `time_s` is what the caller waits.
-            began=began,
-        )
-        return session.run()
+    timeline = timeline or Timeline()
+    observer = observer or Observers()
+
+    def session(ahead: bool) -> TuneResult:
+        with open_device(device, operator, target=target, templates=templates, jobs=jobs, ahead=ahead, timeline=timeline) as opened:
+            if suggest is not None:
+                opened.make_space = suggesting(opened.make_space, suggest, names, observer.note)
+            asked = parse_workloads(opened, workloads, workload_set)
+            given = (trials, time_s, early_stop)
+            limit = DEFAULT_TRIALS * len(asked) if given == (None, None, None) else trials
+            lines = TuningLog(log or default_log(opened))
+            opened.history = LogHistory(history if history is not None else default_history(operator, None if force else lines.path))
+            if force or not lines.exists():
+                opened.start()  # the log has no answer: what takes seconds may begin
+            return Session(
+                device=opened,
+                workloads=asked,
+                budget=Budget(trials=limit, time_s=time_s, early_stop=early_stop),
+                search=search,
+                seed=seed,
+                log=lines,
+                resume=resume,
+                force=force,
+                default_only=default_only,
+                observer=observer,
+            ).run()
+
+    try:
+        return session(ahead=True)
+    except TargetDiffers as error:
+        # Nothing is logged yet. Seldom worth a thought, and never worth a wrong record.
+        observer.note(f"{error}; starting over with what the runner says")
+        return session(ahead=False)
 
 
 def default_log(device: Device) -> Path:

@@ -18,7 +18,7 @@ from tilewright.sampling import median_interval
 from tilewright.template import Source
 from tilewright.trials import Search
 
-Verdict = Literal["holds", "faster", "slower", "wrong", "failed", "stale"]
+Verdict = Literal["holds", "faster", "slower", "right", "wrong", "failed", "stale"]
 
 # Verdicts that a build should stop at.
 BAD: Final = frozenset({"slower", "wrong", "failed", "stale"})
@@ -33,10 +33,10 @@ class Verified:
 
     Attributes:
         entry: what was claimed.
-        verdict: `holds`, `faster` or `slower` by its time; `wrong` where its outputs are; `failed` where it does not run; `stale`
-            where it is not what was measured then, whatever its time.
-        stale: what changed since: the rendered code, Triton, the driver.
-        message: why it is wrong or failed.
+        verdict: `holds`, `faster` or `slower` by its time; `right` where its outputs are, and no time here compares with that of then;
+            `wrong` where its outputs are; `failed` where it does not run; `stale` where it is not what was measured then, whatever its time.
+        stale: what changed since: the rendered code, Triton, the driver, the timing protocol.
+        message: why it is wrong or failed, or why times do not compare.
         ratio, low, high: its time now over that of then, and the 95% interval; None without a time.
         record: its new record; None where it could not even be rendered.
         default: the author's default schedule beside it.
@@ -123,7 +123,14 @@ def _verify(device: Device, entry: BestEntry, seed: int, tolerance: float) -> Ve
         verdict: Verdict = "slower" if low > 1 + tolerance else "faster" if high < 1 - tolerance else "holds"
         told |= {"ratio": round(ratio, 4), "low": round(low, 4), "high": round(high, 4)}
     else:
-        verdict = "holds"
+        verdict = "right"
+        interpreted = device.target.backend == "interpreter"
+        why = (
+            "the interpreter's time says nothing of a device"
+            if interpreted
+            else f"a time by {entry_of(record).pins.protocol} is not one by {entry.pins.protocol}"
+        )
+        told["message"] = f"its outputs are right; {why}"
     return Verified(verdict="stale" if told["stale"] else verdict, **told)  # type: ignore[arg-type]  # each name has its type
 
 
@@ -168,6 +175,8 @@ def _changed(entry: BestEntry, record: Record, source: Source) -> tuple[str, ...
         found.append(f"Triton {now.triton}, not {entry.pins.triton}")
     if now is not None and entry.pins.driver and now.driver != entry.pins.driver:
         found.append(f"driver {now.driver}, not {entry.pins.driver}")
+    if now is not None and entry.pins.protocol and now.protocol != entry.pins.protocol:
+        found.append(f"it was timed by {entry.pins.protocol}, and is by {now.protocol} now: the two do not compare")
     if (entry.scratch_bytes or entry.shared_memory_bytes) and record.resources is not None:
         needs = needs_of(record)
         if needs[0] != entry.scratch_bytes:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from tilewright.errors import HostError
+from tilewright.nursery import CannotFork, Nursery, base_environment
 from tilewright.process import ChildProcess, Died, Garbage, Timeout
+from tilewright.reply import Reply as Reply
+from tilewright.reply import ReplyKind, Stage, exception_text, with_tail
+from tilewright.spare import Spare
 
 Kind = Literal["build", "bench", "interpret"]
-ReplyKind = Literal["ok", "error", "timeout", "died", "garbage"]
 
 # The interpreter is the bench child, with TRITON_INTERPRET set before triton is first imported; no other child may inherit it.
 _MODULES: Final[Mapping[str, str]] = {"build": "tilewright.children.build", "bench": "tilewright.children.bench", "interpret": "tilewright.children.bench"}
@@ -23,27 +26,9 @@ _MODULES: Final[Mapping[str, str]] = {"build": "tilewright.children.build", "ben
 # A fresh process with torch, triton and a CUDA context takes 5.7 s on an H200 machine with 16 cores.
 # guess: twenty times that is a host that cannot start children.
 START_TIMEOUT_S: Final = 120.0
-_TAIL_CHARS: Final = 2000  # guess: what fits in a record's message
 _DEATH_GRACE_S: Final = 1.0  # guess: a dying child closes its pipe some ms before it ends; without a wait its own ending is lost to our SIGKILL
+_STAGES: Final = 1000  # guess: some hundred faults
 _CLOSE_GRACE_S: Final = 2.0  # guess: an interpreter with torch tears down in 0.2-0.5 s
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
-    """What came of a request.
-
-    Attributes:
-        kind: `ok`; `error`, an exception in the handler, after which the child lives on; `timeout`, `died` or `garbage` (an
-            unreadable frame), after which it does not.
-        result: the handler's answer for `ok`; class, message and traceback of its exception for `error`; else empty.
-        message: why it is not `ok`, with the end of what the child printed meanwhile.
-        output: what the child printed meanwhile, on stdout and stderr, the last 64 KB of it.
-    """
-
-    kind: ReplyKind
-    result: Mapping[str, Any] = field(default_factory=dict)
-    message: str = ""
-    output: str = ""
 
 
 class Worker:
@@ -58,6 +43,13 @@ class Worker:
         spare: keep one more child started, past its imports, to take over at once after a fault.
         start_timeout_s: seconds that a child may take to get ready; requests' time limits start after that.
         command: another command to run as the child.
+        ahead: operation that a spare is asked once it is ready, so that it takes over with less to do.
+        nursery: forks all children; its owner closes it. Without it, a worker with a spare has one of its own, for all children but the first.
+        rank: of those that wait for the nursery, the lowest is served first.
+        spare_after: requests that are answered before there is a spare, which would be in the way of the first child's own start.
+
+    Attributes:
+        stages: what replacing children took, the latest last.
     """
 
     def __init__(
@@ -69,18 +61,30 @@ class Worker:
         spare: bool = False,
         start_timeout_s: float = START_TIMEOUT_S,
         command: Sequence[str] | None = None,
+        ahead: str = "",
+        nursery: Nursery | None = None,
+        rank: int = 0,
+        spare_after: int = 0,
     ) -> None:
         self.kind = kind
         # -P: a file of the working folder must not stand in for one of ours or of the standard library.
         self._command = list(command or [sys.executable, "-P", "-m", _MODULES[kind]])
-        self._env = {**os.environ, **_import_path(), "TRITON_INTERPRET": "1" if kind == "interpret" else "0", **(env or {})}
+        self._env = {**base_environment(interpreted=kind == "interpret"), **(env or {})}
         self._log_dir = log_dir
         self._keep_spare = spare
         self._start_timeout_s = start_timeout_s
         self._turn = threading.Lock()  # held by the thread that talks to the child
         self._closed = threading.Event()
         self._child: ChildProcess | None = None
-        self._spare: ChildProcess | None = None
+        self._spare: Spare | None = None
+        self._ahead = ahead
+        self._spare_after = spare_after
+        self._rank = rank
+        self._shared = nursery if command is None else None
+        # Forks start children at once, where one fault follows another before a spare has done its imports.
+        self._forks = spare and self._shared is None and command is None and Nursery.possible()
+        self._nursery = self._shared
+        self.stages: deque[Stage] = deque(maxlen=_STAGES)
         self._info: dict[str, Any] | None = None
         self._serial = 0
 
@@ -105,6 +109,12 @@ class Worker:
     def pid(self) -> int | None:
         """Process id of the running child, None between children."""
         return self._child.pid if self._child else None
+
+    @property
+    def alive(self) -> bool:
+        """Whether the child runs."""
+        child = self._child
+        return child is not None and not child.ended
 
     def start(self) -> None:
         """Start the child, unless it runs, and wait until it is ready.
@@ -149,7 +159,7 @@ class Worker:
             output = child.output.since(mark)
             if "result" in frame:
                 return Reply(kind="ok", result=frame["result"], output=output)
-            return Reply(kind="error", result=frame["error"], message=_with_tail(f"{op}: {_exception(frame['error'])}", output), output=output)
+            return Reply(kind="error", result=frame["error"], message=with_tail(f"{op}: {exception_text(frame['error'])}", output), output=output)
 
     def close(self) -> None:
         """End the child and its spare, also in the middle of a request; no request is taken afterwards."""
@@ -163,10 +173,15 @@ class Worker:
                     child.kill()
             self._turn.acquire()
         try:
-            children, self._child, self._spare = (self._child, self._spare), None, None
-            for child in children:
-                if child:
-                    child.dispose(grace_s)
+            children = [self._child, self._spare.child if self._spare else None]
+            self._child = self._spare = None
+            self._leave_nursery()
+            for one in children:
+                if one:
+                    one.dismiss()  # all of them first: they end at the same time
+            for one in children:
+                if one:
+                    one.dispose(grace_s)
         finally:
             self._turn.release()
 
@@ -174,24 +189,76 @@ class Worker:
         if self._closed.is_set():
             raise HostError(f"the {self.kind} worker is closed")
         if self._child is None:
-            if self._spare is not None:
-                self._child, self._spare = self._spare, None
-                try:
-                    self._await_ready(self._child)
-                except HostError:
-                    self._child = None  # it died in waiting: a fresh one may do better
-            if self._child is None:
-                child = self._child = ChildProcess(self._command, self._env)  # known to `close` before the wait
-                try:
-                    self._await_ready(child)
-                except BaseException:
-                    self._child = None
-                    raise
-        if self._keep_spare and self._spare is None:
-            self._spare = ChildProcess(self._command, self._env)
+            with self.stage("start"):
+                self._replace()
+        if self._keep_spare and self._serial >= self._spare_after:
+            self._tend_spare()
         if self._closed.is_set():
             raise HostError(f"the {self.kind} worker was closed")
+        assert self._child is not None
         return self._child
+
+    def _replace(self) -> None:
+        """Put the spare into service, or else a new child, and wait until it is ready."""
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            self._child = spare.child  # known to `close` before the wait
+            spare.tend()
+            if spare.preparing:
+                spare.tend(self._start_timeout_s)
+            self._ahead = "" if spare.refused else self._ahead
+            try:
+                if spare.info is None:
+                    self._await_ready(self._child)
+                else:
+                    self._info = spare.info
+                    if self._child.ended:
+                        self._child.dispose()
+                        self._child = None
+            except HostError:
+                self._child = None  # it died in waiting: a fresh one may do better
+        while self._child is None:
+            child = self._child = self._new_child()
+            try:
+                self._await_ready(child)
+            except BaseException as error:
+                self._child = None
+                if not (child.forked and isinstance(error, HostError)):
+                    raise
+                self._leave_nursery()  # from here on, children are started afresh
+
+    def _tend_spare(self) -> None:
+        if self._forks and self._nursery is None:
+            self._nursery = Nursery(self._env)
+        if self._spare is not None:
+            self._spare.tend()
+        elif not self._forks or self._nursery is None or self._nursery.broken or self._nursery.ready():
+            self._spare = Spare(self._new_child(), self._ahead)
+
+    def _new_child(self) -> ChildProcess:
+        """A child that gets ready: forked where there is a nursery to fork it from, else started. Only one that all share is waited for."""
+        if self._nursery is not None and not self._nursery.broken and (self._shared is not None or self._nursery.ready()):
+            with contextlib.suppress(CannotFork):
+                wanted = lambda: not self._closed.is_set()  # noqa: E731
+                return ChildProcess(self._command, self._env, self._nursery, kind=self.kind, rank=self._rank, wanted=wanted)
+            if self._closed.is_set():
+                raise HostError(f"the {self.kind} worker was closed")
+        return ChildProcess(self._command, self._env)
+
+    def _leave_nursery(self) -> None:
+        """Fork no more; one that is shared goes on for others."""
+        nursery, self._nursery, self._forks = self._nursery, None, False
+        if nursery is not None and nursery is not self._shared:
+            nursery.close()
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Note what something took."""
+        began = time.monotonic()
+        try:
+            yield
+        finally:
+            self.stages.append(Stage(name=name, began_s=began, seconds=time.monotonic() - began))
 
     def _await_ready(self, child: ChildProcess) -> None:
         problem = ""
@@ -201,7 +268,7 @@ class Worker:
                 self._info = frame["info"]
                 return
             error = frame.get("error")
-            problem = _exception(error) if isinstance(error, dict) else f"its first frame was {str(frame)[:200]!r}"
+            problem = exception_text(error) if isinstance(error, dict) else f"its first frame was {str(frame)[:200]!r}"
         except Timeout:
             problem = f"not ready within {self._start_timeout_s:g} s"
         except Garbage as garbage:
@@ -214,40 +281,20 @@ class Worker:
         ending = child.dispose(_DEATH_GRACE_S if not problem else 0.0)
         tail = child.output.since()
         self._keep(child, tail)
-        raise HostError(_with_tail(f"the {self.kind} child did not start ({' '.join(self._command)}): {problem or f'it died: {ending}'}", tail))
+        raise HostError(with_tail(f"the {self.kind} child did not start ({' '.join(self._command)}): {problem or f'it died: {ending}'}", tail))
 
     def _fault(self, kind: ReplyKind, message: str, mark: int) -> Reply:
         child, self._child = self._child, None
         assert child is not None
-        ending = child.dispose(_DEATH_GRACE_S if kind == "died" else 0.0)
+        with self.stage("end"):
+            ending = child.dispose(_DEATH_GRACE_S if kind == "died" else 0.0)
         if kind == "died":
             message += f": {ending}" + (" (the worker was closed)" if self._closed.is_set() else "")
         tail = child.output.since(mark)
         self._keep(child, tail)
-        return Reply(kind=kind, message=_with_tail(message, tail), output=tail)
+        return Reply(kind=kind, message=with_tail(message, tail), output=tail)
 
     def _keep(self, child: ChildProcess, tail: str) -> None:
         if self._log_dir is not None and tail:
             self._log_dir.mkdir(parents=True, exist_ok=True)
             (self._log_dir / f"{self.kind}-{child.pid}.log").write_text(tail)
-
-
-def _exception(error: Mapping[str, Any]) -> str:
-    return f"{error.get('class', 'an exception')}: {error.get('message', '')}"
-
-
-def _with_tail(message: str, output: str) -> str:
-    tail = output.strip()
-    if not tail:
-        return message
-    cut = f"...{tail[-_TAIL_CHARS:]}" if len(tail) > _TAIL_CHARS else tail
-    return f"{message}\nit printed: {cut}"
-
-
-def _import_path() -> dict[str, str]:
-    """Lets the child import this same package where it was found by a path given to this process alone."""
-    root = Path(__file__).resolve().parent.parent
-    if root.name in ("site-packages", "dist-packages"):
-        return {}  # it is found there anyway, and must not come before the standard library
-    given = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": f"{root}{os.pathsep}{given}" if given else str(root)}

@@ -110,6 +110,18 @@ def test_scratch_that_nobody_wrote_is_seen(interpreter_runner, vector_add):
     assert interpreter_runner.measure(vector_add.job(vector_add.schedule + SCRATCH.replace("FILL", "s.zero_()"))).status is Status.OK
 
 
+def test_scratch_that_nobody_wrote_is_told_from_other_faults(interpreter_runner, vector_add):
+    """A device's sums give one NaN for all, so that the poison's bits do not show."""
+    plain = "c.copy_(c.where(~c.isnan(), float('nan')))\n"
+    reading = SCRATCH.replace("FILL", "").rstrip() + f"\n    {plain}"
+    outcome = interpreter_runner.measure(vector_add.job(vector_add.schedule + reading))
+    assert outcome.status is Status.WRONG_RESULT and "elements are NaN" in outcome.message and "it reads scratch that nobody wrote" in outcome.message
+    # Wrong, with scratch that it does write.
+    wrong = SCRATCH.replace("FILL", "s.zero_(); c.add_(1)")
+    outcome = interpreter_runner.measure(vector_add.job(vector_add.schedule + wrong))
+    assert outcome.status is Status.WRONG_RESULT and "nobody wrote" not in outcome.message
+
+
 def test_garbage_on_the_wire_is_a_crash_and_a_flood_on_stdout_is_nothing(interpreter_runner, vector_add):
     write = "    import os, sys; os.write(int(sys.argv[sys.argv.index('--fd-out') + 1]), b'Segmentation fault?\\n')\n    n = c.numel()\n"
     outcome = interpreter_runner.measure(vector_add.changed("    n = c.numel()\n", write))

@@ -288,6 +288,15 @@ def test_a_disk_that_fills_up_is_a_named_exit_and_the_session_goes_on_later(tmp_
     assert after[: len(kept)] == kept and len({config_key(record.config) for record in after}) == len(after) == 40
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_a_log_on_a_device_without_room_is_a_named_exit_and_not_a_read_without_end() -> None:
+    workload = next(line.workload for line in TuningLog(RECORDING).read().lines if isinstance(line, Record))
+    tune = command(Path("/dev/full"))
+    tune[tune.index("-w") + 1] = ",".join(f"{name}={value}" for name, value in workload.parameters.items())
+    done = subprocess.run(tune, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == ExitCode.HOST and "cannot append to /dev/full: No space left on device; make room" in done.stderr
+
+
 def test_a_log_in_a_folder_that_cannot_be_written_is_a_named_exit() -> None:
     workload = next(line.workload for line in TuningLog(RECORDING).read().lines if isinstance(line, Record))
     tune = command(Path("/proc/tilewright/log.jsonl"))

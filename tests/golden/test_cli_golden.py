@@ -11,7 +11,24 @@ import pytest
 from tilewright.cli import main
 
 FOLDER = Path(__file__).parent / "cli"
-COMMANDS = ["", "operators", "space", "check", "tune", "best", "emit", "show", "verify", "log", "log lint", "log stats", "log merge", "log import", "doctor"]
+COMMANDS = [
+    "",
+    "operators",
+    "space",
+    "check",
+    "tune",
+    "best",
+    "emit",
+    "show",
+    "verify",
+    "log",
+    "log lint",
+    "log stats",
+    "log merge",
+    "log import",
+    "log export",
+    "doctor",
+]
 
 
 def file_of(command: str) -> Path:

@@ -25,6 +25,11 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "matmul-tma": ("matmul", SQUARE, {"schedule": "tma", **TILES, "split_k": 1, "group_m": 8}),
     "matmul-tma-col-split_k": ("matmul", "M=16,N=6144,K=4096,a_layout=col,b_layout=col", {"schedule": "tma", **DECODE}),
     "matmul-tma_persistent": ("matmul", SQUARE + ",b_layout=col", {"schedule": "tma_persistent", **TILES, "programs_per_sm": 1, "halves": 2, "group_m": 8}),
+    "matmul-tma_thirds": (
+        "matmul",
+        "M=512,N=6144,K=4096,dtype=bfloat16,b_layout=col",
+        {"schedule": "tma_thirds", "tile_m": [4, 128], "tile_n": [32, 192], "tile_k": [64, 64], "num_warps": 8, "num_stages": 4, "group_m": 8},
+    ),
     "rms_norm-one_pass": ("rms_norm", "rows=2048,cols=4096", {"schedule": "one_pass", "tile_cols": [1, 4096], "tile_rows": [2048, 1], "num_warps": 8}),
     "rms_norm-two_pass": ("rms_norm", "rows=2048,cols=32768", {"schedule": "two_pass", "tile_cols": [8, 4096], "num_warps": 8, "num_stages": 2}),
     "softmax-one_pass": ("softmax", "rows=2048,cols=4096", {"schedule": "one_pass", "tile_cols": [1, 4096], "tile_rows": [2048, 1], "num_warps": 8}),

@@ -3,10 +3,12 @@
 import re
 import statistics
 import time
+from dataclasses import replace
 
 import pytest
 
 from tilewright.errors import HostError, NoDevice
+from tilewright.protocols import EVENTS_PROTOCOL, GRAPH_PROTOCOL
 from tilewright.record import Status
 from tilewright.runner import DeviceRunner, RaceJob
 
@@ -43,6 +45,18 @@ def test_faults(runner, vector_add, candidate_fault):
 
 DEVICE_FAULTS = {
     "illegal_address": ("tl.store(c + offsets", "tl.store(c + offsets + (1 << 40)", {Status.CRASH}, "illegal memory access"),
+    "misaligned_address": (
+        "    tl.store(c + offsets, total, mask=mask)",
+        "    tl.store((c.to(tl.int64) + 4 * offsets.to(tl.int64) + 2).to(tl.pointer_type(tl.float32)), total, mask=mask)",
+        {Status.CRASH},
+        "misaligned address",
+    ),
+    "device_assert": (
+        "@triton.jit\n",
+        "@triton.jit(debug=True)\n",
+        {Status.CRASH, Status.LAUNCH_ERROR},
+        "assert|no offset is below 0",
+    ),
     "never_ends": (
         "    tl.store(c",
         "    i = 0\n    while i >= 0:\n        i = tl.atomic_add(c.to(tl.pointer_type(tl.int32)), 0) & 1\n    tl.store(c",
@@ -63,7 +77,10 @@ def test_faults_of_a_device(runner, vector_add, name):
     old, new, statuses, said = DEVICE_FAULTS[name]
     workload = vector_add.workload(2**16)
     began = time.monotonic()
-    outcome = runner.measure(vector_add.changed(old, new, workload))
+    asserting = "    tl.device_assert(offsets < 0, 'no offset is below 0')\n    tl.store(c" if name == "device_assert" else "    tl.store(c"
+    text = vector_add.schedule.replace(old, new).replace("    tl.store(c", asserting)
+    assert text != vector_add.schedule
+    outcome = runner.measure(vector_add.job(text, workload))
     assert outcome.status in statuses and re.search(said, outcome.message), outcome
     after = runner.measure(vector_add.job(workload=workload))
     assert after.status is Status.OK, after
@@ -103,7 +120,7 @@ def test_a_large_vector_is_timed_by_graph_replay(runner, vector_add):
     first, second = (runner.measure(vector_add.job(workload=workload)) for _ in range(2))
     for outcome in (first, second):
         assert outcome.status is Status.OK, outcome.message
-        assert outcome.measurement.protocol == "graph/1" and outcome.measurement.samples >= 5
+        assert outcome.measurement.protocol == GRAPH_PROTOCOL and outcome.measurement.samples >= 5
         assert outcome.measurement.cv < 0.05
     assert second.measurement.median_us == pytest.approx(first.measurement.median_us, rel=0.05)
     floor = 3 * 4 * LARGE / runner.target.bandwidth_gb_s * 1e-3
@@ -120,7 +137,7 @@ def test_a_short_kernel_is_not_timed_by_the_host(runner, vector_add):
 def test_vendors_are_timed_by_the_same_protocol(runner, vector_add):
     outcomes = dict(runner.vendors(vector_add.vendor_job(vector_add.workload(LARGE))))
     assert outcomes["torch.add"].status is Status.OK, outcomes["torch.add"].message
-    assert outcomes["torch.add"].measurement.protocol == "graph/1"
+    assert outcomes["torch.add"].measurement.protocol == GRAPH_PROTOCOL
     ours = runner.measure(vector_add.job(workload=vector_add.workload(LARGE)))
     assert outcomes["torch.add"].measurement.median_us == pytest.approx(ours.measurement.median_us, rel=0.25)
     assert outcomes["wrong"].status is Status.WRONG_RESULT
@@ -130,9 +147,9 @@ def test_what_cannot_be_captured_falls_back_to_events(runner, vector_add):
     synchronous = vector_add.changed("    n = c.numel()\n", "    a[0].item()\n    n = c.numel()\n", vector_add.workload(LARGE))
     outcome = runner.measure(synchronous)
     assert outcome.status is Status.OK, outcome.message
-    assert outcome.measurement.protocol == "events/1"
+    assert outcome.measurement.protocol == EVENTS_PROTOCOL
     after = runner.measure(vector_add.job(workload=vector_add.workload(LARGE)))
-    assert after.status is Status.OK and after.measurement.protocol == "graph/1"
+    assert after.status is Status.OK and after.measurement.protocol == GRAPH_PROTOCOL
 
 
 IDLE_AFTER_THE_CHECK = """
@@ -227,3 +244,37 @@ def test_a_race_pairs_its_racers_and_finds_out_cheats(runner, vector_add):
     assert outcome.vendors["torch.add"].status is Status.OK and outcome.vendors["wrong"].status is Status.WRONG_RESULT
     assert outcome.anchor.kind == "memory" and outcome.state is not None
     assert runner.measure(vector_add.job(workload=workload)).status is Status.OK
+
+
+def test_a_lost_child_costs_little_also_twice_in_a_row(runner, vector_add):
+    """The bar is 1.5 s beyond the time-out; the spare has its context open, and the next one is forked."""
+    job = vector_add.job(workload=vector_add.workload(2**16))
+    crash = vector_add.changed("tl.store(c + offsets", "tl.store(c + offsets.to(tl.int64) + (1 << 40)", job.workload)
+    assert runner.measure(job).status is Status.OK
+    limit = time.monotonic() + 60
+    while time.monotonic() < limit:
+        runner.measure(job)
+        spare = runner._worker._spare
+        if spare is not None and spare.info is not None and not spare.preparing:
+            break
+    assert spare is not None and set(spare.told["stages_ms"]) == {"context", "libraries"} and not spare.refused, spare.told
+    costs = []
+    for _ in range(3):
+        began = time.monotonic()
+        assert runner.measure(crash).status is Status.CRASH
+        assert runner.measure(job).status is Status.OK
+        costs.append(time.monotonic() - began)
+    assert max(costs) < 1.5, (costs, runner.stages[-12:])
+
+
+def test_the_next_one_told_ahead_is_loaded_meanwhile(runner, vector_add):
+    workload = vector_add.workload(LARGE)
+    jobs = [vector_add.job(vector_add.schedule + f"# ahead {number}\n", workload) for number in range(8)]
+    for job in jobs:
+        assert runner.measure(job).status is Status.OK  # compiled
+    pid = runner._worker.pid
+    for job, following in zip(jobs, jobs[1:], strict=False):
+        outcome = runner.measure(replace(job, ahead=following.source))
+        assert outcome.status is Status.OK and outcome.measurement.protocol == GRAPH_PROTOCOL
+    assert outcome.phases_ms["load"] < 1.0, outcome.phases_ms
+    assert runner._worker.pid == pid

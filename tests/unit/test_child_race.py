@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tilewright.child_runner import ChildRunner
+from tilewright.child_race import RacingRunner
 from tilewright.job import RaceJob, RaceOutcome
 from tilewright.record import Status
 from tilewright.template import Source
@@ -25,7 +25,9 @@ class ScriptedWorker:
         self.started = 0
         self.entered: list[str] = []
         self.begun: list[bool] = []
+        self.ran: list[list[str]] = []
         self.info: dict[str, Any] = {}
+        self.stages: list[Any] = []
 
     def start(self) -> None:
         if self.pid is None:
@@ -42,7 +44,12 @@ class ScriptedWorker:
             case "race_enter":
                 return self._enter(str(payload.get("vendor") or payload.get("text")))
             case "race_run":
-                if self.run != "ok":
+                self.ran.append(list(self.entered))
+                hung = [place for place, name in enumerate(self.entered) if self.faults.get(name) == "hangs"]
+                if hung:
+                    return ok(failed={"place": hung[0], "status": "run_timeout", "message": "its turn did not end within 2 s"})
+                dies = any(self.faults.get(name) == "dies racing" for name in self.entered)
+                if dies or (self.run != "ok" and len(self.entered) > 1):
                     self.pid = None
                     return Reply(kind="timeout", message="race_run: no answer within 60 s")
                 entrants = [{"status": "ok", "message": "", "times_us": [float(len(name))] * 2} for name in self.entered]
@@ -75,7 +82,7 @@ def ok(**result: Any) -> Reply:
 
 
 def race(tmp_path: Path, faults: Mapping[str, str], run: str = "ok") -> tuple[RaceOutcome, ScriptedWorker]:
-    runner = ChildRunner("bench", "cuda:0", cache_dir=tmp_path, timeout_s=1.0, log_dir=None, spare=False)
+    runner = RacingRunner("bench", "cuda:0", cache_dir=tmp_path, timeout_s=1.0, log_dir=None, spare=False)
     worker = ScriptedWorker(faults, run)
     runner._worker = worker  # type: ignore[assignment]
     sources = tuple(Source(text=text, hash=text, schedule="", template_hash="") for text in ("one", "three", "fifteen"))
@@ -117,3 +124,18 @@ def test_a_race_that_does_not_end_is_nobodys_fault(tmp_path: Path) -> None:
     outcome, _ = race(tmp_path, {"three": "uncapturable"}, run="hangs")
     assert "did not end" in outcome.message
     assert [entrant.status for entrant in outcome.schedules] == [Status.CRASH, Status.LAUNCH_ERROR, Status.CRASH]
+
+
+def test_a_finalist_that_hangs_in_the_race_is_out_and_the_others_race(tmp_path: Path) -> None:
+    outcome, worker = race(tmp_path, {"three": "hangs"})
+    assert outcome.schedules[1].status is Status.RUN_TIMEOUT and "in the race: its turn did not end" in outcome.schedules[1].message
+    assert [entrant.times_us for entrant in (outcome.schedules[0], outcome.schedules[2])] == [(3.0, 3.0), (7.0, 7.0)]
+    assert outcome.rounds == 2 and outcome.message == "" and worker.started == 2
+    assert worker.ran == [["one", "three", "fifteen", "mm", "bad"], ["one", "fifteen", "mm", "bad"]]
+
+
+def test_one_that_takes_the_child_down_in_the_race_is_found_by_racing_each_alone(tmp_path: Path) -> None:
+    outcome, worker = race(tmp_path, {"fifteen": "dies racing"})
+    assert outcome.schedules[2].status is Status.RUN_TIMEOUT and "in the race: race_run: no answer" in outcome.schedules[2].message
+    assert [entrant.status for entrant in outcome.schedules[:2]] == [Status.OK, Status.OK] and outcome.schedules[0].times_us == (3.0, 3.0)
+    assert worker.ran[1:-1] == [["one"], ["three"], ["fifteen"], ["mm"], ["bad"]] and worker.ran[-1] == ["one", "three", "mm", "bad"]

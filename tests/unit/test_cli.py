@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import types
+from pathlib import Path
 
 import pytest
 
@@ -66,6 +67,31 @@ def test_a_bug_is_not_dressed_up_as_an_error(monkeypatch: pytest.MonkeyPatch) ->
 def test_wrong_usage_is_refused_by_name(argv: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(argv) == ExitCode.USAGE
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("argv", "begun"),
+    [
+        (["tune", "matmul"], 1),
+        (["tune", "matmul", "--device", "cuda:1"], 1),
+        (["tune", "matmul", "--device", "interpreter"], 0),
+        (["tune", "matmul", "--device", "recorded:x"], 0),
+        (["tune", "matmul", "--dry-run"], 0),
+        (["operators"], 0),
+    ],
+)
+def test_children_begin_early_where_a_gpu_is_likely(argv: list[str], begun: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    called: list[int] = []
+    monkeypatch.setattr("tilewright.nursery.begin_early", lambda: called.append(1))
+    monkeypatch.setattr("tilewright.cli._NVIDIA", tmp_path)  # there
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    fake_command(monkeypatch, UsageError("no more than this"))
+    assert main(argv) == ExitCode.USAGE
+    assert len(called) == begun
+    called.clear()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    main(["tune", "matmul"])
+    assert not called
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

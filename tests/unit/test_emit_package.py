@@ -22,7 +22,7 @@ from tilewright.emit import Mode, emit_package
 from tilewright.errors import ExitCode, UsageError
 from tilewright.library import Operator, find_operators
 from tilewright.log import write_log
-from tilewright.record import Measurement, Record, Status, VendorRecord
+from tilewright.record import Measurement, Racer, RaceRecord, Record, Status, VendorRecord
 from tilewright.target import Target, Toolchain, named_target
 from tilewright.template import Source
 
@@ -174,6 +174,25 @@ def test_a_vendor_serves_where_it_was_faster_and_only_if_asked(operators: dict[s
         64: ("", 10.0),
         128: ("torch.mm", 20.0),
     }
+
+
+def test_a_race_outweighs_what_the_vendor_took_by_itself(operators: dict[str, Operator], tmp_path: Path) -> None:
+    lines: list[Any] = []
+    for k, alone, ratio in ((64, 20.0, 0.97), (128, 5.0, 1.04)):
+        won = record(operators, "matmul", f"M=64,N=64,K={k},dtype=float16", us=10.0)
+        time = Measurement(protocol="graph/1", median_us=alone, min_us=alone, max_us=alone)
+        racers = [Racer(config=won.config, source=won.source, median_us=10.0, ratio=1.0), Racer(vendor="torch.mm", median_us=10.0 * ratio, ratio=ratio)]
+        lines += [
+            won,
+            VendorRecord(session="s", name="torch.mm", workload=won.workload, target=TARGET, status=Status.OK, measurement=time),
+            RaceRecord(session="s", workload=won.workload, target=TARGET, protocol="graph/1", racers=racers, winner=0, rounds=9),
+        ]
+    write_log(tmp_path / "log.jsonl", lines)
+    assert main(["best", str(tmp_path / "log.jsonl"), "-o", str(tmp_path / "best.jsonl")]) == 0
+    for name in ("log", "best"):
+        assert main(["emit", str(tmp_path / f"{name}.jsonl"), "-o", str(tmp_path / name), "--name", "kernels", "--triton", MINOR, "--vendors"]) == 0
+        entries = _tables(tmp_path / name / "kernels")["matmul"]["entries"]
+        assert {entry["workload"]["K"]: (entry["vendor"], entry["median_us"]) for entry in entries} == {64: ("torch.mm", 9.7), 128: ("", 10.0)}
 
 
 def _tables(folder: Path) -> dict[str, Any]:

@@ -7,11 +7,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
+from tilewright.cli import main
 from tilewright.codec import encode_lines
+from tilewright.errors import ExitCode
+from tilewright.library import find_operators
 from tilewright.lint import Finding, lint
 from tilewright.log import TuningLog
-from tilewright.record import Check, KnobInfo, Line, Measurement, Record, RecordedSpace, SessionEnd, SessionStart, Status, TrialStart, VendorRecord
+from tilewright.reach import inspector
+from tilewright.record import Anchor, Check, KnobInfo, Line, Measurement, Record, RecordedSpace, SessionEnd, SessionStart, Status, TrialStart, VendorRecord
 from tilewright.target import Toolchain, named_target
 from tilewright.workload import Workload
 
@@ -24,7 +29,7 @@ START = SessionStart(session="s", started_at="", tilewright="", operator="matmul
 
 def record(trial: int = 0, **changes: Any) -> Record:
     fields: dict[str, Any] = {"status": Status.OK, "measurement": GOOD, "config": {"tile": 16}, "target": TARGET, "template": "old"}
-    return Record(session="s", trial=trial, workload=WORKLOAD, **{**fields, **changes})
+    return Record(session="s", trial=trial, **{"workload": WORKLOAD, **fields, **changes})
 
 
 def end(trials: int) -> SessionEnd:
@@ -57,6 +62,10 @@ def test_a_good_log_has_no_findings(tmp_path: Path) -> None:
         ({"measurement": Measurement(protocol="p", median_us=2.0, min_us=2.0, max_us=2.0, samples=3, times_us=[2.0])}, "time"),
         ({"measurement": Measurement(protocol="p", median_us=2.0, min_us=2.0, max_us=2.0, samples=0)}, "time"),
         ({"build_s": -1.0}, "time"),
+        (
+            {"measurement": Measurement(protocol="p", median_us=1.0, min_us=1.0, max_us=1.0, anchor=Anchor(kind="compute", median_us=0.0, nominal_us=1.0))},
+            "time",
+        ),
         ({"trial": -1}, "trial"),
     ],
 )
@@ -111,3 +120,28 @@ def test_damage_is_a_fault_with_its_line(tmp_path: Path) -> None:
     (finding,) = lint(TuningLog(path).read())
     assert (finding.number, finding.rule, finding.severity) == (2, "damage", "fault")
     assert isinstance(finding, Finding)
+
+
+def test_records_that_no_look_up_reaches(tmp_path: Path) -> None:
+    operators = find_operators()
+    operator = operators["rms_norm"]
+
+    def of(trial: int, dims: dict[str, int] | None = None, protocol: str = "graph/1", **changes: Any) -> Record:
+        workload = operator.spec.workload({"rows": 16, "cols": 256, "dtype": "float16"})
+        config = operator.space(workload, TARGET).default()
+        source = operator.instantiate(workload, TARGET, config)
+        asked = Workload(operator="rms_norm", dims={**workload.dims, **(dims or {})}, dtypes=workload.dtypes, layout=workload.layout)
+        made = record(trial, workload=asked, config=config, template=source.template_hash, source=source.hash, measurement=replace(GOOD, protocol=protocol))
+        return replace(made, **changes)
+
+    other = named_target("sm_80")
+    illegal = of(2, {"cols": 512}, config={**of(2).config, "num_warps": 3})
+    lines: list[Line] = [START, of(0), of(1, protocol="events/1"), illegal, of(3, {"depth": 4}), of(4, target=other, source="other"), end(5)]
+    told = findings(tmp_path, lines, inspect=inspector(operators))
+    assert told == [(3, "shadowed"), (4, "illegal"), (5, "unreachable"), (6, "stale")]
+    log = TuningLog(tmp_path / "log.jsonl")
+    messages = {finding.rule: finding.message for finding in lint(log.read(), inspect=inspector(operators))}
+    assert "events/1 are shadowed by those by graph/1" in messages["shadowed"]
+    assert "is no candidate; one of: [1, 512]" in messages["illegal"] and "depth" in messages["unreachable"]
+    # The same through the command, whose exit code is for CI.
+    assert main(["log", "lint", str(log.path)]) == ExitCode.FAILED

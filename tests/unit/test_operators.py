@@ -110,7 +110,16 @@ def test_matmul_space_is_large_enough_and_can_still_be_listed() -> None:
 
 
 def test_every_schedule_has_legal_points() -> None:
-    assert schedules("M=64,N=192,K=64") == {"pointers", "tma", "tma_persistent"}
+    assert schedules("M=64,N=192,K=64") == {"pointers", "tma", "tma_persistent", "tma_thirds"}
+
+
+def test_thirds_stand_where_they_save_a_wave_and_nowhere_else() -> None:
+    operator = find_operator("matmul")
+    space = operator.space(operator.spec.workload("M=512,N=6144,K=4096,dtype=bfloat16"), SM_90)
+    tiles = {(config["tile_m"][-1], config["tile_n"][-1]) for config in space.enumerate() if config["schedule"] == "tma_thirds"}  # type: ignore[index]
+    # 4 x 32 tiles of 128 x 192: one wave of 132 multiprocessors, three thirds wide; 192 of 128 columns take two waves of two.
+    assert (128, 192) in tiles and (128, 48) not in tiles
+    assert "tma_thirds" not in schedules("M=16,N=6144,K=4096,dtype=float32")
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "gfx942"])

@@ -17,7 +17,7 @@ def test_a_right_candidate_is_checked_and_timed(interpreter_runner, vector_add):
     assert outcome.measurement.min_us <= outcome.measurement.median_us <= outcome.measurement.max_us
     assert outcome.check.rel_norm < 1e-6 < outcome.check.rel_norm_allowed == 1e-3
     assert outcome.bitwise_equal is True
-    assert set(outcome.phases_ms) == {"prepare", "check", "ragged", "time", "release"}
+    assert set(outcome.phases_ms) == {"prepare", "load", "check", "ragged", "time"}
 
 
 @pytest.mark.parametrize(("n", "dtype"), [(1, "float32"), (1000, "float16"), (4099, "int32")])

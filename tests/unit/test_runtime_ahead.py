@@ -113,6 +113,24 @@ def test_precompiled_kernels_are_loaded_from_wherever_they_lie(
     assert not (tmp_path / "empty").exists()
 
 
+def test_kernels_that_triton_holds_in_memory_are_written_too(make: Callable[..., Dispatcher], tmp_path: Path) -> None:
+    module = fakes.module(tmp_path, fakes.ADD)
+    called = make(entry(200), schedules={"one": module}.__getitem__)
+    called(*tensors(200))
+    assert precompile(make(entry(200), schedules={"one": module}.__getitem__), tmp_path / "kernels") == []
+    assert len(list(tmp_path.glob("kernels/kernels/*/kernel.cubin"))) == 1
+
+
+def test_a_kernel_that_is_not_there_is_told_with_what_differs(make: Callable[..., Dispatcher], tmp_path: Path) -> None:
+    precompile(make(entry(200)), tmp_path / "kernels")
+    other = fakes.module(tmp_path, fakes.ADD.replace("num_warps=1", "num_warps=2"))
+    add = make(entry(200), schedules={"one": other}.__getitem__, precompiled=tmp_path / "kernels")
+    a, b = tensors(200)
+    right(add(a, b), a, b)
+    assert add.counters()["not_precompiled"] == {"add_kernel": "options.num_warps is '2', and '1' there"}
+    assert "add_kernel was compiled here: options.num_warps is '2'" in add.explain(a, b)
+
+
 @pytest.mark.parametrize("spoil", ["version", "build", "missing", "kernel"])
 def test_what_does_not_fit_is_compiled(make: Callable[..., Dispatcher], tmp_path: Path, spoil: str) -> None:
     precompile(make(entry(200)), tmp_path / "kernels")

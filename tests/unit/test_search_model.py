@@ -17,7 +17,8 @@ from tilewright.search import WideProposer, make_proposer
 from tilewright.search.cost import CostSampler
 from tilewright.search.encoding import Encoding
 from tilewright.search.gaussian import Gaussian, Prior
-from tilewright.search.model import TimeModel, improvement
+from tilewright.search.improvement import improvement
+from tilewright.search.model import TimeModel
 from tilewright.search.params import decoded, objective
 from tilewright.search.pool import Pool
 from tilewright.space import Cfg, Space
@@ -195,6 +196,57 @@ def test_builds_are_wide_and_measurements_are_chosen_among_them():
     assert not {config_key(config) for config in proposer.widen(20)} & {config_key(config) for config in wanted}
 
 
+def test_what_was_handed_out_to_be_built_is_not_handed_out_again():
+    space = Space({"s": tiles})
+    proposer = make_proposer("cost", space, seed=0, estimate=lambda config, resources: time_us(config))
+    assert isinstance(proposer, WideProposer)
+    handed = [config_key(config) for _ in range(12) for config in proposer.widen(1)]
+    assert len(set(handed[1:])) == len(handed) - 1 == 11  # the default may be among the model's too
+
+
+def test_the_best_of_a_space_too_large_to_list_is_found_along_the_estimate():
+    def vast(cfg: Cfg) -> None:
+        for name in "abcdefg":
+            cfg.define_knob(name, list(range(10)))
+        cfg.require(cfg._config["a"] != 5, "a hole")
+
+    def far(config: Config) -> float:
+        return 1.0 + sum((number(config, name) - 7) ** 2 for name in "abcdefg")
+
+    proposer = make_proposer("cost", Space({"s": vast}), seed=0, estimate=lambda config, resources: far(config))
+    times = []
+    for _ in range(12):
+        config = proposer.ask()
+        assert config is not None
+        times.append(far(config))
+        proposer.tell(config, times[-1])
+    assert min(times) == 1.0
+
+
+def test_points_of_a_large_space_come_and_go_without_losing_what_is_known():
+    def vast(cfg: Cfg) -> None:
+        for name in "abcdefg":
+            cfg.define_knob(name, list(range(10)))
+
+    space = Space({"s": vast})
+    pool = Pool(space, seed=0)
+    model = TimeModel(pool)
+    for point in range(30):
+        model.tell(point, 1.0 + sum(number(pool.configs[point], name) for name in "abcdefg"))
+    model.predict()
+    pool.spread(list(range(8)), near=300, drawn=20)
+    model.grow()
+    mean, deviation = model.predict()
+    kept = np.array([*range(30), *range(100, len(pool), 2)])
+    configs = [pool.configs[point] for point in kept]
+    pool.keep(kept)
+    model.keep(kept)
+    after, doubt = model.predict()
+    assert pool.configs == configs
+    assert np.allclose(after, mean[kept], atol=1e-6)
+    assert np.allclose(doubt, deviation[kept], atol=1e-6)
+
+
 def test_the_sampler_serves_anyones_study():
     space = Space({"s": tiles})
     optuna.logging.set_verbosity(optuna.logging.ERROR)
@@ -278,7 +330,7 @@ def test_spills_found_by_the_build_make_an_estimate_longer():
 def test_the_general_estimate_prefers_large_tiles_for_large_products_and_never_beats_the_roofline():
     def estimate(registers: int, shared: int = 64 * 1024, spill: int = 0) -> float:
         resources = Resources(shared_memory_bytes=shared, registers=registers, spill_bytes=spill, num_warps=8)
-        found = general_us(flops=2.0 * 4096**3, bytes_moved=3 * 2.0 * 4096**2, outputs=4096.0**2, target=H200, dtype="float16", resources=resources)
+        found = general_us(flops=2.0 * 4096**3, bytes_moved=3 * 2.0 * 4096**2, outputs=(4096, 4096), target=H200, dtype="float16", resources=resources)
         assert found is not None
         return found
 
@@ -286,7 +338,7 @@ def test_the_general_estimate_prefers_large_tiles_for_large_products_and_never_b
     assert estimate(200, spill=200) > estimate(200)
     assert estimate(200) > 2.0 * 4096**3 / 989e6
     too_much = Resources(shared_memory_bytes=240 * 1024, registers=64, num_warps=8)
-    assert general_us(flops=1.0, bytes_moved=1.0, outputs=1.0, target=H200, dtype="float16", resources=too_much) is None
+    assert general_us(flops=1.0, bytes_moved=1.0, outputs=(1,), target=H200, dtype="float16", resources=too_much) is None
 
 
 @pytest.mark.parametrize("name", ["evolutionary", "annealing", "descent"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import subprocess
 import sys
@@ -13,7 +14,8 @@ from tilewright.record import Config, config_key
 from tilewright.search import SEARCHERS, Proposer, make_proposer
 from tilewright.space import Cfg, Space
 
-ALL = sorted(SEARCHERS)
+CMAES = importlib.util.find_spec("cmaes") is not None
+ALL = [name for name in sorted(SEARCHERS) if CMAES or name != "cmaes"]
 
 
 def plain(cfg: Cfg) -> None:
@@ -150,14 +152,14 @@ def test_an_empty_space_is_an_error_that_names_the_require(name):
 
 
 def test_points_that_a_require_refuses_cost_no_trial_and_are_counted_once():
-    proposer = make_proposer("tpe", Space({"s": plain}), seed=3)
+    proposer = make_proposer("optuna-tpe", Space({"s": plain}), seed=3)
     drain(proposer)
     refused = 4 * 4 * 3 - len(legal(Space({"s": plain})))
     assert set(proposer.rejected) == {"tile too large"}
     assert 0 < proposer.rejected["tile too large"] <= refused
 
 
-def test_tpe_finds_a_smooth_optimum_that_random_search_misses():
+def test_models_find_a_smooth_optimum_that_random_search_misses():
     def smooth(cfg: Cfg) -> None:
         for name in "abcd":
             cfg.define_knob(name, list(range(10)))
@@ -166,7 +168,7 @@ def test_tpe_finds_a_smooth_optimum_that_random_search_misses():
         return 1.0 + sum((float(str(value)) - 6) ** 2 for value in config.values())
 
     best = {}
-    for name in ("tpe", "random"):
+    for name in ("gp", "optuna-tpe", "random"):
         found = []
         for seed in range(2):
             proposer = make_proposer(name, Space({"s": smooth}), seed=seed)
@@ -178,7 +180,7 @@ def test_tpe_finds_a_smooth_optimum_that_random_search_misses():
                 proposer.tell(config, times[-1])
             found.append(min(times))
         best[name] = sum(found) / 2
-    assert best["tpe"] < 0.7 * best["random"]
+    assert max(best["gp"], best["optuna-tpe"]) < 0.7 * best["random"]
 
 
 def test_grid_follows_the_order_of_enumeration():
@@ -190,6 +192,41 @@ def test_grid_follows_the_order_of_enumeration():
 def test_an_unknown_searcher_is_named_with_its_nearest():
     with pytest.raises(UsageError, match="did you mean 'tpe'"):
         make_proposer("tpee", Space({"s": plain}), seed=0)
+
+
+def test_a_searcher_whose_package_is_missing_names_it_and_another(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"needs the package cmaes.*tilewright\[search\].*--search auto"):
+        make_proposer("cmaes", Space({"s": plain}), seed=0)
+
+
+@pytest.mark.skipif(not CMAES, reason="needs the package cmaes")
+def test_a_draw_of_cmaes_that_is_not_legal_moves_to_a_legal_neighbour():
+    space = Space({"s": plain})
+    proposer = make_proposer("cmaes", space, seed=0)
+    for _ in range(12):
+        config = proposer.ask()
+        assert config is not None and not space.evaluate(lambda knob, config=config: config[knob.name]).violations
+        proposer.tell(config, cost(config))
+
+
+@pytest.mark.parametrize("name", ["tpe", *(["cmaes"] if CMAES else [])])
+def test_a_space_too_large_to_list_is_searched_by_a_sample_of_it(name):
+    def vast(cfg: Cfg) -> None:
+        for knob in "abcdefg":
+            cfg.define_knob(knob, list(range(8)))
+
+    proposer = make_proposer(name, Space({"s": vast}), seed=1)
+    asked = set()
+    times = []
+    for _ in range(60):
+        config = proposer.ask()
+        assert config is not None
+        asked.add(config_key(config))
+        times.append(1.0 + sum(abs(float(str(value)) - 5) for value in config.values()))
+        proposer.tell(config, times[-1])
+    assert len(asked) == 60
+    assert min(times[30:]) < min(times[:10])
 
 
 def test_optuna_is_imported_late():

@@ -246,6 +246,34 @@ def test_samples_are_uniform_over_legal_configs(programs):
     assert chi_square < degrees * (1 - 2 / (9 * degrees) + 3.09 * (2 / (9 * degrees)) ** 0.5) ** 3
 
 
+def rare_early(cfg: Cfg) -> None:
+    chosen = []
+    for place, legal in enumerate((lambda v: v < 2, lambda v: v == chosen[0], lambda v: v == 3, lambda v: True, lambda v: v % 4 == chosen[3] % 4)):
+        chosen.append(cfg.define_knob(f"k{place}", list(range(16))))
+        cfg.require(legal(chosen[-1]), f"knob {place}")
+
+
+def test_rare_points_are_sampled_uniformly_and_soon(monkeypatch):
+    space = Space({"s": rare_early})
+    legal = [repr(config) for config in space]
+    assert len(legal) == 128
+    monkeypatch.setattr("tilewright.space.MAX_TRIES", 5_000)  # walks alone would give up: 1 in 8,192 ends at a legal point
+    drawn = space.sample(128 * 50, random.Random(7))
+    counts = Counter(map(repr, drawn))
+    assert set(counts) == set(legal)
+    assert min(counts.values()) > 20 and max(counts.values()) < 90  # 50 each, 7 standard deviation
+    assert space.sample(9, random.Random(3)) == space.sample(9, random.Random(3))
+
+
+def test_a_space_without_a_legal_point_is_found_out_while_sampling():
+    def program(cfg: Cfg) -> None:
+        first, second = (cfg.define_knob(name, list(range(100))) for name in ("first", "second"))
+        cfg.require(first < 0, "negative")
+
+    with pytest.raises(SpaceError, match=r"no point is legal; refused by require: negative \(10000\)"):
+        Space({"s": program}).sample(1, random.Random(0))
+
+
 def test_samples_repeat_with_the_seed():
     assert Space({"s": nested}).sample(20, random.Random(3)) == Space({"s": nested}).sample(20, random.Random(3))
 

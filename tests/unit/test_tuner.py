@@ -12,6 +12,7 @@ import pytest
 from tilewright.canonical import canonical_json, sha256_text
 from tilewright.device import Device
 from tilewright.errors import ExitCode, HostError, NoDevice, UsageError
+from tilewright.interrupt import Interrupts
 from tilewright.log import TuningLog
 from tilewright.observer import Budget, Observers
 from tilewright.record import Config, Record, SessionEnd, SessionStart, Status, TrialStart, config_key
@@ -291,11 +292,12 @@ def test_a_new_best_is_tried_on_other_workloads_too(log: Path) -> None:
     one.pipeline.hint({"a": 8, "b": 2})
     found = one.record(one.pipeline.candidate({"a": 8, "b": 2}), Status.OK, "", timed(time_of({"a": 8, "b": 2})).measurement)
     one.tell(found)
-    session._pass_on(one, [one, two])
+    loop = session._loop([one, two], Interrupts())
+    loop._pass_on(one, found)
     assert two.feed()
     candidate = two.take()
     assert candidate is not None and candidate.config == {"a": 8, "b": 2}
-    session._pass_on(one, [one, two])
+    loop._pass_on(one, found)
     assert two.feed()
     again = two.take()
     assert again is not None and again.config != {"a": 8, "b": 2}

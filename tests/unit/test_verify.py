@@ -93,6 +93,16 @@ def test_a_time_holds_within_the_tolerance(now_us: float, expected: str) -> None
     assert [vendor.name for vendor in found.vendors] == ["mm"] and found.default.config == {"tile": 3}
 
 
+def test_the_interpreter_says_that_outputs_are_right_and_nothing_of_the_time() -> None:
+    interpreted = TARGET.interpreted()
+    there = device(lambda tile: 9_999.0)
+    there.target, there.runner = interpreted, FakeRunner(lambda job: 9_999.0, target=interpreted)
+    (found,) = verify(there, [entry()])
+    assert (found.verdict, found.ratio, found.low) == ("right", None, None)
+    assert found.message == "its outputs are right; the interpreter's time says nothing of a device"
+    assert found.to_json()["verdict"] == "right"
+
+
 def test_wrong_failed_and_stale() -> None:
     wrong = verdict(lambda tile: MeasureOutcome(status=Status.WRONG_RESULT, message="off by 3"))
     assert wrong.verdict == "wrong" and wrong.message == "wrong_result: off by 3"

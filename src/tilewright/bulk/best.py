@@ -65,6 +65,9 @@ class End(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="end"):
 _SLIM: Final = msgspec.json.Decoder(Slim | _Start | Session | End | VendorRecord | RaceRecord)
 
 
+_NONE: Final = msgspec.Raw(b"")
+
+
 class _Group:
     """Candidates of one workload, target and protocol: times, places, and hashes of their sources."""
 
@@ -107,35 +110,32 @@ class Fold:
                 self._line(place, raw)
             return
         groups, known = self._groups, self._known
-        # Next to each other, lines mostly agree: comparing with the last spares hashing some 800 bytes a record.
-        workload = target = b""
+        # Next to each other, lines mostly agree: comparing with the last, in place, spares copying and hashing some 800 bytes a record.
+        workload = target = _NONE
         protocol = ""
         group = _Group()
         for place, line in enumerate(lines, first):
             if line.__class__ is Slim:
                 time = line.measurement
-                if line.status == "ok":
-                    if time is not None:
-                        last = bytes(line.workload)
-                        device = bytes(line.target)
-                        if last != workload or device != target or time.protocol != protocol:
-                            workload, target, protocol = last, device, time.protocol
-                            key = (known.workload(workload), known.target(target), protocol)
-                            group = groups.get(key) or groups.setdefault(key, _Group())
-                        group.times.append(time.median_us if time.anchor is None else _ranked(time))
-                        group.places.append(place)
-                        group.sources.append(hash(line.source))
-                    else:
-                        self._failed(line)
-                else:
-                    self._failed(line)
-                    if line.status in WRONG:
-                        self._deciding.append(filled_lines(block)[place - first])
+                if time is not None and line.status == "ok":
+                    if line.workload != workload or line.target != target or time.protocol != protocol:
+                        workload, target, protocol = line.workload, line.target, time.protocol
+                        key = (known.workload(bytes(workload)), known.target(bytes(target)), protocol)
+                        group = groups.get(key) or groups.setdefault(key, _Group())
+                    group.times.append(time.median_us if time.anchor is None else _ranked(time))
+                    group.places.append(place)
+                    group.sources.append(hash(line.source))
+                    continue
+                self._failed(line)
+                if line.status in WRONG:
+                    self._deciding.append(filled_lines(block)[place - first])
+            elif line.__class__ is _Start:
+                pass
             elif isinstance(line, VendorRecord):
                 self._vendors.append(line)
             elif isinstance(line, RaceRecord):
                 self._deciding.append(encode_line(line))
-            elif line.__class__ is not _Start:
+            else:
                 self._other(line)
 
     def _failed(self, line: Slim) -> None:
@@ -206,9 +206,9 @@ def best_of_files(paths: Sequence[Path], note: Callable[[str], None] = lambda te
     vendors: dict[GroupKey, VendorTime] = {}
     for *key, name, us in sorted((vendor for answer in folded for vendor in answer["vendors"]), key=lambda vendor: (vendor[4], vendor[3])):
         vendors.setdefault((key[0], key[1], key[2]), VendorTime(name=name, median_us=us))
-    entries = best_entries(deciding_lines(paths, parts, folded))
+    deciding = deciding_lines(paths, parts, folded)
     note_damage(folded, note)
-    return with_vendors(entries, vendors)
+    return with_vendors(best_entries(deciding), vendors, (line for line in deciding if isinstance(line, RaceRecord)))
 
 
 def note_damage(folded: Sequence[dict[str, Any]], note: Callable[[str], None]) -> None:

@@ -29,13 +29,16 @@ class Reader:
         self._blocks = blocks
 
     def __call__(self, places: Sequence[int]) -> Iterator[bytes]:
-        """The lines at some places."""
+        """The lines at some places; neighbours are read together."""
+        at, text = -1, b""
         with self._path.open("rb", buffering=0) as file:
             for place in places:
                 block = place >> LINE_BITS
-                start, stop = self._blocks[block : block + 2]
-                file.seek(start)
-                yield nth_line(file.read(stop - start), place & _LINE_MASK)
+                if block != at:
+                    start, stop = self._blocks[block : block + 2]
+                    file.seek(start)
+                    at, text = block, file.read(stop - start)
+                yield nth_line(text, place & _LINE_MASK)
 
 
 class Misplaced(Exception):

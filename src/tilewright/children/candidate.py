@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tilewright.children.buffers import Guarded, torch_dtype
@@ -64,7 +65,9 @@ class Candidate:
 
 
 @contextmanager
-def loaded(source: Mapping[str, Any], folder: Path, device: Any, synchronize: Callable[[], Any]) -> Iterator[Candidate]:
+def loaded(
+    source: Mapping[str, Any], folder: Path, device: Any, synchronize: Callable[[], Any], ahead: Callable[[str], ModuleType | None] = lambda _: None
+) -> Iterator[Candidate]:
     """Import a module from its text; forget it afterwards, so that what it holds can be freed.
 
     Args:
@@ -72,13 +75,14 @@ def loaded(source: Mapping[str, Any], folder: Path, device: Any, synchronize: Ca
         folder: where rendered modules are kept.
         device: torch's.
         synchronize: waits for the device.
+        ahead: gives the module of a hash where it was imported before.
 
     Raises:
         CandidateFailed: it does not import, or has no `launch`.
     """
     path = source_file(folder, source["text"], source["hash"])
     try:
-        module = load_file(path, path.stem)
+        module = ahead(source["hash"]) or load_file(path, path.stem)
     except (Exception, SystemExit) as error:
         raise classify(error, "importing the rendered module", synchronize) from error
     try:

@@ -24,7 +24,8 @@ class Verdict:
     Attributes:
         check: the largest errors over outputs and runs, and what was allowed.
         bitwise_equal: whether both runs gave the same bits.
-        run_s: wall time of the second run, launch to end: the first one also loads the kernel.
+        run_s: wall time of the second run, launch to end: the first one also loads the kernel. On a device, that of what was
+            queued before as well: it is what the interpreter's protocol goes by.
     """
 
     check: Check
@@ -50,7 +51,10 @@ def check_call(operands: Operands, call: Callable[[], Any], scratch: Sequence[Gu
     run_s = 0.0
     for run in (0, 1):
         outputs, run_s = _run(operands, call, scratch, run)
-        found.append(compare_all(operands, outputs, run))
+        try:
+            found.append(compare_all(operands, outputs, run))
+        except CandidateFailed as failed:
+            raise (_blamed_on_scratch(operands, call, scratch, run, outputs, failed) if scratch else failed) from None
         if run == 0:
             kept = [copy_exact(tensor) for tensor in outputs]
     bitwise = not any(bool(differs(first, second)) for first, second in zip(kept, outputs, strict=True))
@@ -80,7 +84,6 @@ def _run(operands: Operands, call: Callable[[], Any], scratch: Sequence[Guarded]
     operands.restore(operands.spec.mutates)
     for buffer in (*operands.outputs, *scratch):
         buffer.poison(run)
-    operands.synchronize()
     started = time.perf_counter()
     try:
         returned = call()
@@ -93,6 +96,36 @@ def _run(operands: Operands, call: Callable[[], Any], scratch: Sequence[Guarded]
         return [output.tensor for output in operands.outputs], run_s
     _check_writes(operands, [])
     return _returned(operands, returned), run_s
+
+
+def _blamed_on_scratch(
+    operands: Operands, call: Callable[[], Any], scratch: Sequence[Guarded], run: int, outputs: Sequence[Any], failed: CandidateFailed
+) -> CandidateFailed:
+    """The failure, saying so where it comes of scratch that nobody wrote.
+
+    A NaN of scratch's poison does not say where it comes from: a device's sums give one NaN for all. So the call is run again, first as
+    it was, then with zeros in its scratch: where only the second run's outputs are others, it reads what it did not write.
+    """
+    kept = [copy_exact(tensor) for tensor in outputs]
+    changed = []
+    for value in (None, 0):
+        for buffer in (*operands.outputs, *scratch):
+            buffer.poison(run)
+        for buffer in scratch:
+            if value is not None:
+                buffer.bits.fill_(value)
+        operands.restore(operands.spec.mutates)
+        try:
+            returned = call()
+            again = _returned(operands, returned) if returned is not None else [output.tensor for output in operands.outputs]
+            changed.append(any(bool(differs(first, second)) for first, second in zip(kept, again, strict=True)))
+        except (Exception, SystemExit) as error:
+            broken = error if isinstance(error, CandidateFailed) else classify(error, "a further launch", operands.synchronize)
+            return broken if broken.poisoned else failed
+    if changed != [False, True]:
+        return failed
+    message = f"{failed.message}; with zeros in its scratch the outputs are others: it reads scratch that nobody wrote"
+    return CandidateFailed(failed.status, message, check=failed.check, spoiled=failed.spoiled)
 
 
 def _unlike(operands: Operands, first: Sequence[Any], second: Sequence[Any]) -> str:

@@ -40,8 +40,13 @@ def _toolchain(driver: str) -> dict[str, str]:
     return {"triton": known.triton, "ptxas": known.ptxas, "torch": known.torch, "driver": known.driver}
 
 
+def has_gpu_build() -> bool:
+    """Whether this torch could use a GPU at all."""
+    return torch.version.cuda is not None or torch.version.hip is not None
+
+
 def _absence(device: str) -> str:
-    if torch.version.cuda is None and torch.version.hip is None:
+    if not has_gpu_build():
         return f"torch {torch.__version__} is built for the CPU alone; install a build of torch for your GPU"
     if not torch.cuda.is_available():
         return f"torch {torch.__version__} finds no driver or no GPU (nvidia-smi shows what the driver sees; CUDA_VISIBLE_DEVICES may hide it)"

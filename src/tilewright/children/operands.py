@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Mapping
 from math import ceil
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 
 from tilewright.canonical import sha256_text
 from tilewright.children.buffers import Guarded, copy_exact, differs, torch_dtype
+from tilewright.children.draw_cost import DrawCost
 from tilewright.children.failure import OperatorFault, is_device_memory_error, operator_fault
 from tilewright.children.modules import operator_module
 from tilewright.operator import OperatorSpec, TensorSpec, Tolerance
@@ -44,7 +44,8 @@ class Operands:
         inputs: tensors and numbers by name, fresh ones after each `draw`.
         expectations: outputs by name: the reference's, or where the operator declares none, those of each trusted candidate.
         tolerance: how far an output may be from them.
-        fresh: whether the present candidate is the first on these inputs.
+        fresh: whether the present candidate is the first on these inputs, none having run since they were drawn.
+        disturbed: whether candidates of other workloads ran since they were drawn.
         outputs: guarded tensors, in the order that `launch` takes them.
 
     Raises:
@@ -77,12 +78,13 @@ class Operands:
         self.outputs: list[Guarded] = []
         self.inputs: dict[str, Any] = {}
         self.expectations: dict[str, dict[str, Any]] = {}
-        self.fresh = False
+        self.fresh = self.disturbed = False
         self._used = False
         self._pristine: dict[str, Any] = {}
         self._sets: list[list[Any]] = []
         self._epoch = 0
         self._uses_left = 0
+        self._cost: DrawCost | None = None
         self.draw()
 
     def _guarded(self, what: str, call: Callable[[], Any]) -> Any:
@@ -105,21 +107,28 @@ class Operands:
 
     def advance(self) -> None:
         """Fresh inputs for the next candidate, where their cost allows it; anyway after `spoil`."""
-        if self._uses_left <= 0:
-            self.draw()
-        self.fresh = not self._used
+        self.draw_ahead()
+        self.fresh = not self._used and not self.disturbed
         self._used = True
         self._uses_left -= 1
 
+    def draw_ahead(self) -> None:
+        """Draw what the next candidate needs, while nobody waits; nothing where it shares the present inputs."""
+        if self._uses_left <= 0 and self._cost is not None:
+            self._uses_left += max(0, ceil(self._cost.seconds() / self._fresh_s) - 1)
+            self._cost = None  # where it cost more than a candidate may pay, some more share it
+        if self._uses_left <= 0:
+            self.draw()
+
     def spoil(self) -> None:
         """A candidate may have written anywhere: have everything made again before the next one."""
-        self._uses_left = 0
+        self._uses_left, self._cost = 0, None
         self._sets = []
         self.outputs = []
 
     def draw(self) -> None:
-        """New inputs from the next seed, and the reference's outputs for them."""
-        started = time.perf_counter()
+        """New inputs from the next seed, and the reference's outputs for them; on a device, without waiting for them."""
+        cost = DrawCost(self._device)
         self._epoch += 1
         self.inputs, self.expectations, self._pristine = {}, {}, {}  # freed before as much is allocated again
         self.inputs = self._guarded("make_inputs", self._make_inputs)
@@ -128,10 +137,10 @@ class Operands:
             self.outputs = self._guarded("allocating outputs", self._make_outputs)
         self.expectations = self._guarded("reference", self._make_expectations)
         self.restore(self.spec.mutates)
-        self.synchronize()
-        # The first one also pays for what libraries set up once.
-        self._uses_left = 1 if self._epoch == 1 else max(1, ceil((time.perf_counter() - started) / self._fresh_s))
-        self._used = False
+        cost.end()
+        # The first one also pays for what libraries set up once: its cost says nothing.
+        self._uses_left, self._cost = 1, cost if self._epoch > 1 else None
+        self._used = self.disturbed = False
 
     def _make_inputs(self) -> dict[str, Any]:
         digest = sha256_text(f"{self.seed}:{self.workload.key}:{self._epoch}")

@@ -61,12 +61,13 @@ def measuring() -> dict[str, Any]:
     from tilewright.children.anchors import Anchors
     from tilewright.children.device import describe
     from tilewright.children.sensors import Sensors
+    from tilewright.children.warming import warm_up
     from tilewright.target import Target
 
     device = torch.device("cuda:0")
     target = msgspec.convert(describe("cuda:0")["target"], Target)
     torch.cuda.set_device(device)
-    timing.warm_up(device)
+    warm_up(device)
     anchors, sensors = Anchors(target, device), Sensors(device)
     found: dict[str, Any] = {"name": target.name, "anchors": {}}
     with torch.cuda.stream(timing.stream(device)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -25,6 +26,9 @@ _MOST_ROUNDS: Final = 60  # the median's 95% interval then spans 16 of 60 ranks
 _LEAST_ROUNDS: Final = 12  # the median's 95% interval leaves out the two extremes on either side
 _LONGEST_US: Final = 1_500_000.0  # of device time for the least rounds; slower kernels get fewer
 _FEWEST_ROUNDS: Final = 4
+HUNG_S: Final = 2.0  # guess: a turn takes 0.3 to 60 ms
+_HUNG_TIMES: Final = 20.0  # guess: times what it took before, for the slowest
+_POLL_S: Final = 0.0001  # guess: short beside a batch of some ms
 _AT_ONCE: Final = 4  # rounds sent to the device without a wait between: enough that it never idles, some 50 events
 
 
@@ -47,6 +51,19 @@ class Entrant:
     status: Status = Status.OK
     message: str = ""
     times_us: list[float] = field(default_factory=list)
+
+
+class RacerFailed(Exception):
+    """A racer hangs, or breaks the context. This process is of no more use.
+
+    Attributes:
+        place: among those that entered.
+        status, message: how it failed.
+    """
+
+    def __init__(self, place: int, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.place, self.status, self.message = place, status, message
 
 
 class Race:
@@ -90,13 +107,20 @@ class Race:
         last = (count - 1) % len(calls) if checks and not self.operands.spec.mutates else None
         self._entrants.append(Entrant(graph=graph, calls=count, call_us=call_us, last_set=last))
 
-    def run(self) -> dict[str, Any]:
-        """All rounds, then a check of what the very graphs that were timed compute."""
+    def run(self, rounds: int | None = None) -> dict[str, Any]:
+        """All rounds, then a check of what the very graphs that were timed compute.
+
+        Args:
+            rounds: that many, in place of what the budget allows.
+
+        Raises:
+            RacerFailed: one hangs, or breaks the context.
+        """
         anchor_us: list[float] = []
         state = None
         anchor = self._anchors.graph(self._kind) if self._anchors is not None else None
         with torch.cuda.stream(timing.stream(self._device)):
-            left = rounds = self._rounds()
+            left = rounds = rounds or self._rounds()
             while left > 0:
                 batch = min(_AT_ONCE, left)
                 turns = [turn for number in range(rounds - left, rounds - left + batch) for turn in order(len(self._entrants), number)]
@@ -104,8 +128,8 @@ class Race:
                 if state is None or left <= _AT_ONCE:
                     state = self._sensors.read()
                 left -= batch
-            for entrant in self._entrants:
-                self._verify(entrant)
+            for place in range(len(self._entrants)):
+                self._verify(place)
         told = self._anchors.told(self._kind, anchor_us) if self._anchors is not None else None
         return {"entrants": self._entrants, "anchor": told, "state": state, "rounds": rounds}
 
@@ -137,6 +161,8 @@ class Race:
         if anchor is not None:
             anchor[0]()
             edges[1].record()
+        for place, event in zip(turns, events[1:], strict=True):
+            self._await(place, event)
         torch.cuda.synchronize(self._device)
         for place, start, end in zip(turns, events, events[1:], strict=False):
             entrant = self._entrants[place]
@@ -145,8 +171,24 @@ class Race:
             return []
         return [edges[0].elapsed_time(events[0]) * 1000 / anchor[1], events[-1].elapsed_time(edges[1]) * 1000 / anchor[1]]
 
-    def _verify(self, entrant: Entrant) -> None:
+    def _await(self, place: int, event: Any) -> None:
+        """Wait for the end of a racer's turn, all before it being done: what does not end then is this one's fault."""
+        entrant = self._entrants[place]
+        allowed_s = max(HUNG_S, _HUNG_TIMES * entrant.call_us * entrant.calls * 1e-6)
+        limit = time.monotonic() + allowed_s
+        try:
+            while not event.query():
+                if time.monotonic() > limit:
+                    raise RacerFailed(place, Status.RUN_TIMEOUT, f"its turn did not end within {allowed_s:g} s")
+                time.sleep(_POLL_S)
+        except RacerFailed:
+            raise
+        except Exception as error:  # a broken context answers so, whatever it is asked
+            raise RacerFailed(place, Status.CRASH, f"{type(error).__name__}: {error}") from error
+
+    def _verify(self, place: int) -> None:
         """Whether the graph that was timed computes what the checked call did: a launch may behave otherwise once it was checked."""
+        entrant = self._entrants[place]
         if entrant.last_set is None:
             return
         outputs = self.operands.ready_set(entrant.last_set)
@@ -155,7 +197,9 @@ class Race:
         torch.cuda.synchronize(self._device)
         try:
             entrant.graph.replay()
-            torch.cuda.synchronize(self._device)
+            done = torch.cuda.Event()
+            done.record()
+            self._await(place, done)
             compare_all(self.operands, outputs)
         except CandidateFailed as failed:
             entrant.status, entrant.message, entrant.times_us = failed.status, f"what was timed does not compute what was checked: {failed.message}", []

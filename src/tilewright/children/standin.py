@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import io
 import json
 import os
@@ -201,6 +202,13 @@ class Collector:
         self._printed.text = ""
         with _setting(knobs.compilation, "always_compile", True):
             return self._really_compile(source, target=target, options=options, **more)
+
+
+def import_compiler() -> None:
+    """Import what Triton imports at the first launch and the first compilation of a process."""
+    for name in ("triton.compiler.code_generator", "triton.experimental.gluon"):
+        with contextlib.suppress(ImportError):  # another version's
+            importlib.import_module(name)
 
 
 def toolchain() -> dict[str, Any]:

@@ -13,8 +13,8 @@ from tilewright.record import Status
 from tilewright.target import Target
 from tilewright.workload import Workload
 
-_KEPT_WORKLOADS: Final = 8  # guess: as many workloads as one session alternates between
-_KEPT_NEIGHBOURS: Final = 4  # guess: a workload has up to three
+_KEPT_WORKLOADS: Final = 128  # a session comes round to each of its workloads; the share of memory below is the limit that counts
+_KEPT_NEIGHBOURS: Final = 128  # as many: they are small, and each workload has up to three
 _KEPT_SHARE: Final = 0.4  # guess: of device memory; another set is made before the oldest is dropped
 _KEPT_CPU_BYTES: Final = 2 * 2**30  # guess: a machine without a GPU has 8 GB or more
 _NEIGHBOUR_FRESH_S: Final = 0.0005  # of 25 ms a candidate: masks do not depend on data, so fresh data is needed only now and then
@@ -54,7 +54,13 @@ class Stock:
                 self._kept.popitem(last=False)
             self._kept[key] = self._make(payload, workload, l2_bytes=self._target.l2_bytes if self._target else 0)
         self._kept.move_to_end(key)
+        for other in self._kept.values():
+            other.disturbed |= other is not self._kept[key]
         return self._kept[key]
+
+    def kept(self, payload: Mapping[str, Any], workload: Workload) -> Operands | None:
+        """The operands of a workload, where they are made."""
+        return self._kept.get(_key(payload, workload))
 
     def neighbour(self, payload: Mapping[str, Any], workload: Workload) -> Operands:
         """The operands of a ragged neighbour: never timed, and drawn afresh only now and then.

@@ -1,10 +1,12 @@
 """How long a call takes on the device.
 
-`graph/1`: a CUDA graph of many calls over rotating operands, replayed with events between replays. The host only has to keep
+`graph`: a CUDA graph of many calls over rotating operands, replayed with events between replays. The host only has to keep
 ahead of whole replays, so that neither launch overhead nor a busy machine shows (measured with 14 busy processes beside it:
 events around single launches varied by 23-63%, graph replay by 1-3%; H200, 2026-11).
-`events/1`: the same calls launched one by one between events, for what cannot be captured.
-`interpreter/1`: wall time of a call in Triton's interpreter.
+`events`: the same calls launched one by one between events, for what cannot be captured.
+`interpreter`: wall time of a call in Triton's interpreter.
+
+`tilewright.protocols` has their settings, and their names.
 """
 
 from __future__ import annotations
@@ -21,28 +23,12 @@ from typing import Any, Final
 
 import torch
 
-from tilewright.sampling import EVENTS_PROTOCOL, GRAPH_PROTOCOL, INTERPRETER_PROTOCOL, relative_interval
+from tilewright import protocols
+from tilewright.protocols import EVENTS_PROTOCOL, GRAPH_PROTOCOL, INTERPRETER_PROTOCOL
+from tilewright.sampling import relative_interval
 
-# guess: events have a resolution of 0.5 µs and a replay starts 1-2 µs after the one before ends; 300 µs makes both under 1%.
-_REPLAY_US: Final = 300.0
-_SHORTEST_REPLAY_US: Final = 200.0  # below this a graph is captured again with more calls
-_LONGEST_REPLAY_US: Final = 3000.0  # guess: a tenth of what a candidate may take; slower calls go one to a graph
-_MOST_CALLS: Final = 256  # 18 µs of host time each to capture (H200, 2026-11): 5 ms
-_BUDGET_US: Final = 12000.0  # of device time a candidate, once the fewest samples are in: half of 25 ms, the check has the rest
-_FEWEST_SAMPLES: Final = 5
-_MOST_SAMPLES: Final = 50  # guess: at the spread seen (2-3%) the interval is under 1% by 40
-_BATCH: Final = 6  # samples between two looks at their interval: the first count whose range is a 95% interval
-_INTERVAL: Final = 0.01
-_ANCHOR_SAMPLES: Final = 2  # before and after each batch: 6 to 12 a candidate, 1 ms of its 25; their median is steady to 0.3% (guess)
 _QUEUE_US: Final = 2000.0  # launching a graph takes 10 µs: below this a replay is sent ahead, so that the device is never idle
-
-CUT_FACTOR: Final = 3.0  # guess: no noise, clock or throttling makes up a factor of three
 _HOST_US: Final = 1000.0  # a launch takes up to 50 µs of host time: above this a single one tells a factor of three
-
-_INTERPRETER_RUNS: Final = 3
-_INTERPRETER_S: Final = 2.0  # guess: what a further wall time may cost
-
-_WARM_S: Final = 0.3  # the clock settles within 0.2-0.3 s of full load (H200, 2026-11)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -68,16 +54,6 @@ class Timed:
 
 class CaptureFailed(Exception):
     """The calls cannot be captured."""
-
-
-def warm_up(device: Any, seconds: float = _WARM_S) -> None:
-    """Multiply matrices until the clock is steady: a cool device reads up to 15% faster than one under load."""
-    a = torch.randn(4096, 4096, device=device, dtype=torch.float16)
-    limit = time.perf_counter() + seconds
-    while time.perf_counter() < limit:
-        for _ in range(20):
-            torch.mm(a, a)
-        torch.cuda.synchronize(device)
 
 
 def time_on_device(
@@ -123,7 +99,7 @@ class _Beside:
     while_busy: Callable[[], Any] | None
 
     def take_anchor(self) -> list[float]:
-        return [] if self.anchor is None else self.anchor(_ANCHOR_SAMPLES)
+        return [] if self.anchor is None else self.anchor(protocols.ANCHOR_SAMPLES)
 
     def take_busy(self) -> Callable[[], Any] | None:
         once, self.while_busy = self.while_busy, None
@@ -139,7 +115,7 @@ def stream(device: Any) -> Any:
 def _time_graph(calls: Sequence[Callable[[], Any]], device: Any, first_us: float, cut_above_us: float | None, beside: _Beside) -> Timed:
     timed = Timed(protocol=GRAPH_PROTOCOL)
     began = time.perf_counter()
-    graph, count, probe_us = capture_long_enough(calls, device, first_us, enough_us=None if cut_above_us is None else CUT_FACTOR * cut_above_us)
+    graph, count, probe_us = capture_long_enough(calls, device, first_us, enough_us=None if cut_above_us is None else protocols.CUT_FACTOR * cut_above_us)
     try:
         timed.phases_ms["capture"] = _ms_since(began)
         _sample(timed, graph.replay, count, probe_us, cut_above_us, beside)
@@ -167,7 +143,7 @@ def capture_long_enough(calls: Sequence[Callable[[], Any]], device: Any, call_us
         probe_us = replay(graph.replay, count, 1, lead=call_us * count < _QUEUE_US)[0]
         wanted = _call_count(len(calls), probe_us)
         # Now that the device's own time is known, make the replay long enough.
-        if probe_us * count < _SHORTEST_REPLAY_US and wanted > count and not (enough_us is not None and probe_us > enough_us):
+        if probe_us * count < protocols.SHORTEST_REPLAY_US and wanted > count and not (enough_us is not None and probe_us > enough_us):
             graph.reset()
             count = wanted
             graph = capture(calls, count, device)
@@ -181,9 +157,9 @@ def capture_long_enough(calls: Sequence[Callable[[], Any]], device: Any, call_us
 
 def _call_count(sets: int, call_us: float) -> int:
     """Calls to a graph: a whole number of rounds through the operand sets, long enough to time, short enough to repeat."""
-    rounds = ceil(_REPLAY_US / max(call_us, 0.01) / sets)
-    longest = max(1, int(_LONGEST_REPLAY_US / max(call_us, 0.01)))
-    most = max(_MOST_CALLS // sets, 1) * sets
+    rounds = ceil(protocols.REPLAY_US / max(call_us, 0.01) / sets)
+    longest = max(1, int(protocols.LONGEST_REPLAY_US / max(call_us, 0.01)))
+    most = max(protocols.MOST_CALLS // sets, 1) * sets
     return min(max(rounds, 1) * sets, longest, most)
 
 
@@ -213,7 +189,7 @@ def _run_all(calls: Sequence[Callable[[], Any]], count: int) -> None:
 
 
 def _sample(timed: Timed, run: Callable[[], Any], calls: int, call_us: float, cut_above_us: float | None, beside: _Beside) -> None:
-    """Fill in samples: at least 5, until the median's 95% interval is under 1% of it or the budget is spent.
+    """Fill in samples: at least 5 and some ms of them, until the median's 95% interval is under 1% of it or the budget is spent.
 
     Args:
         timed: gets them.
@@ -229,12 +205,13 @@ def _sample(timed: Timed, run: Callable[[], Any], calls: int, call_us: float, cu
     lead = call_us * calls < _QUEUE_US
     samples: list[float] = []
     spent_us = 0.0
-    while len(samples) < _MOST_SAMPLES:
-        short = _FEWEST_SAMPLES - len(samples)
-        affordable = int((_BUDGET_US - spent_us) / (call_us * calls))
+    while len(samples) < protocols.MOST_SAMPLES:
+        short = protocols.FEWEST_SAMPLES - len(samples)
+        affordable = int((protocols.BUDGET_US - spent_us) / (call_us * calls))
         # The first look comes early, so that a hopeless call is cut after one.
-        size = 1 if not samples and _hopeless(call_us, cut_above_us) else max(short, min(_BATCH, affordable))
-        if size <= 0 or (short <= 0 and relative_interval(samples) < _INTERVAL):
+        size = 1 if not samples and _hopeless(call_us, cut_above_us) else max(short, min(protocols.BATCH, affordable))
+        enough = spent_us >= protocols.LEAST_US and short <= 0 and relative_interval(samples) < protocols.INTERVAL
+        if size <= 0 or enough:
             break
         samples += replay(run, calls, size, lead=lead, while_busy=beside.take_busy() if size > 1 else None)
         call_us = statistics.median(samples)
@@ -266,15 +243,15 @@ def replay(run: Callable[[], Any], calls: int, repeats: int, *, lead: bool, whil
 
 
 def _hopeless(call_us: float, cut_above_us: float | None) -> bool:
-    return cut_above_us is not None and call_us > CUT_FACTOR * cut_above_us
+    return cut_above_us is not None and call_us > protocols.CUT_FACTOR * cut_above_us
 
 
 def time_interpreted(call: Callable[[], Any], *, wall_us: float, cut_above_us: float | None) -> Timed:
     """Wall times of a call in the interpreter: the checked run's, and up to two more where they are short."""
     began = time.perf_counter()
     timed = Timed(protocol=INTERPRETER_PROTOCOL, samples_us=[wall_us], cut=_hopeless(wall_us, cut_above_us))
-    while not timed.cut and len(timed.samples_us) < _INTERPRETER_RUNS:
-        if time.perf_counter() - began + statistics.fmean(timed.samples_us) * 1e-6 > _INTERPRETER_S:
+    while not timed.cut and len(timed.samples_us) < protocols.INTERPRETER_RUNS:
+        if time.perf_counter() - began + statistics.fmean(timed.samples_us) * 1e-6 > protocols.INTERPRETER_S:
             break
         started = time.perf_counter()
         call()

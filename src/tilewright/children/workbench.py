@@ -9,24 +9,31 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import msgspec
 import torch
+import triton
 
 from tilewright.anchoring import anchor_kind
 from tilewright.children import timing
+from tilewright.children.ahead import Ahead, binding
 from tilewright.children.anchors import Anchors
 from tilewright.children.buffers import Guarded
 from tilewright.children.candidate import Candidate, loaded
 from tilewright.children.check import Verdict, check_call
 from tilewright.children.device import INTERPRETER, describe
 from tilewright.children.failure import CandidateFailed, OperatorFault, classify
+from tilewright.children.launchers import remember_launchers
 from tilewright.children.operands import Operands
 from tilewright.children.racing import Race
 from tilewright.children.ragged import check_neighbour
+from tilewright.children.rest import Rest, Stages, ms_since, rss_bytes
 from tilewright.children.sensors import Sensors
 from tilewright.children.stock import Stock
+from tilewright.children.warming import first_warm_up, rehearse
+from tilewright.protocols import CUT_FACTOR
 from tilewright.record import DeviceState, Status
 from tilewright.roofline import roofline
 from tilewright.sampling import measurement
@@ -55,6 +62,10 @@ class Workbench:
         self._anchors: Anchors | None = None
         self._sensors: Sensors | None = None
         self._race: Race | None = None
+        self._ahead = Ahead()
+        self._rest: Rest | None = None
+        self._leaks = False
+        remember_launchers()
 
     @property
     def info(self) -> dict[str, Any]:
@@ -62,26 +73,72 @@ class Workbench:
         return self._info
 
     def ping(self, _: Payload) -> dict[str, Any]:
-        """Show that this process lives."""
-        return {}
+        """Show that this process lives, and tell whether the last candidate kept device memory."""
+        return {"retire": self._leaks}
+
+    def open_ahead(self, _: Payload) -> dict[str, Any]:
+        """What of `open` disturbs no measurement of another process: the context, and what libraries load."""
+        stages = Stages()
+        if not self._interpreted:
+            rehearse(self._device)
+            stages.mark("context")
+            self._sensors_now()
+            triton.runtime.driver.active.get_current_target()
+            stages.mark("libraries")
+        return {"stages_ms": stages.ms}
 
     def open(self, payload: Payload) -> dict[str, Any]:
         """Create the context, bring the clock to where it stays, and make the anchors."""
+        stages = Stages()
         if not self._interpreted:
             torch.cuda.set_device(self._device)
-            timing.warm_up(self._device, payload["warm_s"])
+            torch.cuda.synchronize(self._device)
+            stages.mark("context")
+            first_warm_up(self._device, payload["warm_s"])
+            stages.mark("warm")
             with contextlib.suppress(torch.OutOfMemoryError):  # then times go without, which the record shows
                 self._anchors = Anchors(self._known_target, self._device)
+            stages.mark("anchors")
         timing.settle_memory()
-        return {"rss_bytes": _rss_bytes()}
+        stages.mark("settle")
+        return {"rss_bytes": rss_bytes(), "stages_ms": stages.ms}
+
+    def idle(self) -> None:
+        """Between requests, while the parent writes its records: draw the next inputs, free what the last candidate left, load the next one."""
+        rest, self._rest = self._rest, None
+        if rest is None:
+            return
+        if rest.failed:
+            timing.collect()  # it may hold what the draw needs
+        if not self._interpreted:
+            try:
+                rest.operands.draw_ahead()
+            except OperatorFault:
+                rest.operands.spoil()  # drawn again, and said, at the next request
+        timing.collect()
+        self._leaks = self._allocated() - rest.allocated_bytes - max(0, self._stock.nbytes - rest.held_bytes) > _LEAK_BYTES
+        if rest.ahead is not None and not self._leaks:
+            operands = self._stock.kept(rest.payload, Workload(**rest.ahead["workload"]))
+            self._ahead.load(rest.ahead, Path(rest.payload["sources"]), functools.partial(self._bind, operands))
+
+    def _bind(self, operands: Operands | None, module: ModuleType) -> None:
+        if self._interpreted or operands is None:
+            return
+        candidate = Candidate(module, self._device)
+        with binding():
+            candidate.call(operands.arguments, candidate.scratch(operands))()
 
     def prepare(self, payload: Payload) -> dict[str, Any]:
         """Make a workload's inputs and reference; names its vendors."""
         try:
             operands = self._stock.of(payload)
+            stages = Stages()
+            operands.synchronize()
+            operands.sets()
+            stages.mark("sets")
         except OperatorFault as fault:
             return {"fault": str(fault)}
-        return {"vendors": list(getattr(operands.reference, "VENDORS", {}))}
+        return {"vendors": list(getattr(operands.reference, "VENDORS", {})), "stages_ms": stages.ms}
 
     def retire(self, _: Payload) -> dict[str, Any]:
         """End this process at once, without tearing down a context that may be broken."""
@@ -91,7 +148,9 @@ class Workbench:
         """Check a candidate, then time it."""
 
         def measure(operands: Operands, result: dict[str, Any]) -> None:
+            began = time.perf_counter()
             with self._loaded(payload, operands) as candidate:
+                result["phases_ms"]["load"] = ms_since(began)
                 scratch = candidate.scratch(operands)
                 call = candidate.checked_call(operands, scratch)
                 verdict = self._checked(operands, result, call, scratch, repeatable=not candidate.atomics)
@@ -101,7 +160,7 @@ class Workbench:
                 neighbours = [Workload(**named) for named in payload["neighbours"]] if affordable else []
                 ragged = check_neighbour(candidate, neighbours, lambda workload: self._stock.neighbour(payload, workload))
                 result["check"]["ragged"] = ragged
-                result["phases_ms"]["ragged"] = _ms_since(began)
+                result["phases_ms"]["ragged"] = ms_since(began)
                 calls = [candidate.call(arguments, scratch) for arguments in operands.sets()]
                 self._time(operands, result, call, calls, verdict.run_s, payload["cut_above_us"])
 
@@ -116,47 +175,6 @@ class Workbench:
             self._time(operands, result, call, calls, verdict.run_s, None)
 
         return self._run(payload, measure)
-
-    def race_begin(self, payload: Payload) -> dict[str, Any]:
-        """Make ready for a race on one workload: fresh inputs, for its entrants and for the sets that they rotate through."""
-        self._end_race()
-        try:
-            operands = self._stock.of(payload)
-            if payload["afresh"]:
-                self._stock.spoil(operands, Status.OUT_OF_BOUNDS)  # a racer may have written anywhere
-            kind = anchor_kind(operands.spec, operands.workload, self._known_target)
-            self._race = Race(operands, self._device, anchors=self._anchors, kind=kind, sensors=self._sensors_now())
-        except OperatorFault as fault:
-            return {"fault": str(fault)}
-        return {"rss_bytes": _rss_bytes()}
-
-    def race_enter(self, payload: Payload) -> dict[str, Any]:
-        """Check a candidate or a vendor's kernel on the race's inputs, and capture it."""
-        race = self._race
-        assert race is not None
-
-        def enter(operands: Operands, result: dict[str, Any]) -> None:
-            if "vendor" in payload:
-                call, calls = self._vendor_calls(payload["vendor"], operands)
-                self._checked(operands, result, call, [], repeatable=False, redraw=False)
-                race.enter(calls, checks=False)
-                return
-            candidate = race.stack.enter_context(self._loaded(payload, operands))
-            scratch = candidate.scratch(operands)
-            self._checked(operands, result, candidate.checked_call(operands, scratch), scratch, repeatable=not candidate.atomics, redraw=False)
-            race.enter([candidate.call(arguments, scratch) for arguments in operands.sets()], checks=True)
-
-        return self._run(payload, enter, racing=True)
-
-    def race_run(self, payload: Payload) -> dict[str, Any]:
-        """Race those that were entered, and end the race."""
-        assert self._race is not None
-        try:
-            found = self._race.run()
-            entrants = [{"status": one.status, "message": one.message, "times_us": [round(us, 4) for us in one.times_us]} for one in found.pop("entrants")]
-            return {"entrants": entrants, **{name: msgspec.to_builtins(value) for name, value in found.items()}}
-        finally:
-            self._end_race()
 
     def _end_race(self) -> None:
         if self._race is not None:
@@ -176,7 +194,7 @@ class Workbench:
                 operands = self._stock.of(payload)
                 operands.advance()
             held, before = self._stock.nbytes, self._allocated()
-            result["phases_ms"]["prepare"] = _ms_since(began)
+            result["phases_ms"]["prepare"] = ms_since(began)
         except OperatorFault as fault:
             return {"fault": str(fault)}
         try:
@@ -194,16 +212,20 @@ class Workbench:
         except torch.OutOfMemoryError as error:
             # Not in `launch` itself, but comparing after it: the candidate may hold what is missing.
             result.update(status=Status.OUT_OF_RESOURCES, message=f"no memory left to check the outputs with: {error}", retire=True)
-        began = time.perf_counter()
-        if not result["retire"] and not racing:
-            timing.collect()
-            grown = self._allocated() - before - max(0, self._stock.nbytes - held)
-            result["retire"] = grown > _LEAK_BYTES or result.pop("capture_failed", False)
-        result["phases_ms"]["release"] = _ms_since(began)
-        return {**result, "rss_bytes": _rss_bytes()}
+        if not racing:
+            result["retire"] |= result.pop("capture_failed", False) or self._leaks
+            self._rest = Rest(
+                operands=operands,
+                held_bytes=held,
+                allocated_bytes=before,
+                failed=result["status"] is not Status.OK,
+                ahead=None if result["retire"] else payload.get("ahead"),
+                payload=payload,
+            )
+        return {**result, "rss_bytes": rss_bytes()}
 
     def _loaded(self, payload: Payload, operands: Operands) -> AbstractContextManager[Candidate]:
-        return loaded(payload, Path(payload["sources"]), self._device, operands.synchronize)
+        return loaded(payload, Path(payload["sources"]), self._device, operands.synchronize, self._ahead.take)
 
     @staticmethod
     def _vendor_calls(name: str, operands: Operands) -> tuple[Callable[[], Any], list[Callable[[], Any]]]:
@@ -224,7 +246,7 @@ class Workbench:
             operands.draw()
             verdict = check_call(operands, call, scratch, repeatable=repeatable)
         result.update(check=msgspec.to_builtins(verdict.check), bitwise_equal=verdict.bitwise_equal)
-        result["phases_ms"]["check"] = _ms_since(began)
+        result["phases_ms"]["check"] = ms_since(began)
         return verdict
 
     def _time(
@@ -252,7 +274,7 @@ class Workbench:
         found = measurement(timed.protocol, timed.samples_us, anchor=anchor, state=states[0] if states else None)
         result.update(measurement=msgspec.to_builtins(found), capture_failed=timed.capture_failed)
         if timed.cut:
-            message = f"cut after {found.samples} samples: {found.median_us:.1f} µs is over {timing.CUT_FACTOR:g} times {cut_above_us:.1f} µs"
+            message = f"cut after {found.samples} samples: {found.median_us:.1f} µs is over {CUT_FACTOR:g} times {cut_above_us:.1f} µs"
             result.update(status=Status.CUT, message=message)
         elif self._target is not None:
             self._judge(operands, result, found.median_us)
@@ -276,12 +298,3 @@ class Workbench:
 
     def _allocated(self) -> int:
         return 0 if self._interpreted else int(torch.cuda.memory_allocated(self._device))
-
-
-def _rss_bytes() -> int:
-    pages = Path("/proc/self/statm").read_text().split()[1] if os.path.exists("/proc/self/statm") else "0"
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
-
-
-def _ms_since(began: float) -> float:
-    return round((time.perf_counter() - began) * 1000, 3)

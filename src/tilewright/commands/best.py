@@ -20,7 +20,7 @@ from tilewright.errors import ExitCode, HostError, LogError, TemplateError, Usag
 from tilewright.identity import Keys
 from tilewright.library import Operator, find_operators
 from tilewright.ranges import ranges
-from tilewright.record import Line, Record, VendorRecord
+from tilewright.record import Line, RaceRecord, Record, VendorRecord
 from tilewright.report import format_config, format_us
 from tilewright.target import compiled_for
 from tilewright.workload import Workload
@@ -86,7 +86,7 @@ def is_best_file(path: Path) -> bool:
 
 def _entries(lines: Sequence[Line]) -> tuple[BestEntry, ...]:
     times = vendor_times(line for line in lines if isinstance(line, VendorRecord))
-    return with_vendors(best_entries(lines), times)
+    return with_vendors(best_entries(lines), times, (line for line in lines if isinstance(line, RaceRecord)))
 
 
 def _covers(args: argparse.Namespace, lines: Sequence[Line]) -> tuple[Cover, ...]:

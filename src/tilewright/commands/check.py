@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         for workload in workloads:
             for target in targets:
                 note(f"compiling {workload.key} for {target.arch}")
-                reports.append(check(operator, workload, target, builder, sample=args.sample, seed=args.seed))
+                reports.append(check(operator, workload, target, builder, sample=args.sample, each=args.each, seed=args.seed))
     if args.json:
         emit_json({"operator": operator.name, "checks": [report.to_json() for report in reports]})
     else:
@@ -83,6 +83,9 @@ def _print(reports: Sequence[Legality]) -> None:
         for verdict in verdicts[:MOST_ROWS]:
             if not verdict.legal:
                 emit(f"  {format_config(verdict.config)}\n    {_reason(verdict)}")
+        if report.absent:
+            shown = f"{', '.join(report.absent[:MOST_ROWS])}{', ...' if len(report.absent) > MOST_ROWS else ''}"
+            emit(f"  not checked, as no legal config with it was met: {shown}")
         for dim, number in report.leaks.items():
             emit(f"  {dim}: its extent changes the rendered text of {number} of these, which other extents then cannot share")
 

@@ -7,6 +7,7 @@ import importlib.metadata
 from pathlib import Path
 
 from tilewright.best import BestFile, best_entries, parse_best_file, vendor_times, with_vendors
+from tilewright.bulk.best import best_of_files, is_large
 from tilewright.commands.best import is_best_file
 from tilewright.commands.logs import read_logs
 from tilewright.commands.output import emit, emit_json, note
@@ -14,7 +15,7 @@ from tilewright.emit import Emitted, Mode, emit_package
 from tilewright.emit.precompile import precompile_package
 from tilewright.errors import ExitCode, LogError, UsageError, nearest
 from tilewright.library import Operator, find_operators
-from tilewright.record import VendorRecord
+from tilewright.record import RaceRecord, VendorRecord
 from tilewright.workload import Workload, parse_parameters
 
 
@@ -50,9 +51,11 @@ def _read(path: Path) -> BestFile:
             return parse_best_file(path.read_text(encoding="utf-8"), str(path))
         except UnicodeDecodeError as error:
             raise LogError(f"{path}: not a text file ({error})") from error
+    if is_large([path]):
+        return BestFile(entries=best_of_files([path], note))
     lines = read_logs([path])
     times = vendor_times(line for line in lines if isinstance(line, VendorRecord))
-    return BestFile(entries=with_vendors(best_entries(lines), times))
+    return BestFile(entries=with_vendors(best_entries(lines), times, (line for line in lines if isinstance(line, RaceRecord))))
 
 
 def installed_triton() -> str:

@@ -7,13 +7,15 @@ import itertools
 import sys
 from typing import Any, Final
 
-from tilewright.commands.output import emit, emit_json
+from tilewright.commands.output import emit, emit_json, note
 from tilewright.device import Device, open_device
 from tilewright.errors import ExitCode, UsageError
+from tilewright.interchange.suggested import suggesting
 from tilewright.record import Value, config_key
 from tilewright.report import LiveReport, PlainReport, format_config, print_end
-from tilewright.search import make_proposer
+from tilewright.search import check_searcher, make_proposer
 from tilewright.space import SearchSpace
+from tilewright.timeline import Timeline, format_marks, process_began
 from tilewright.tuner import DEFAULT_TRIALS, default_log, parse_workloads, tune
 from tilewright.workload import Workload
 
@@ -27,8 +29,11 @@ def run(args: argparse.Namespace) -> ExitCode:
     """Tune, show progress on stderr and the answer on stdout."""
     if not args.workloads and args.workload_set is None:
         raise UsageError("nothing to tune: give a workload as -w M=4096,N=4096,K=4096,dtype=float16, or a named set with --workloads")
+    check_searcher(args.search)
     if args.dry_run:
         return _dry_run(args)
+    timeline = Timeline(process_began())
+    timeline.mark("imports done")
     result = tune(
         args.operator,
         args.workloads,
@@ -46,17 +51,26 @@ def run(args: argparse.Namespace) -> ExitCode:
         default_only=args.default_only,
         jobs=args.jobs,
         templates=args.templates,
+        suggest=args.suggest,
+        names=args.names,
+        history=args.history,
         observer=LiveReport(sys.stderr) if sys.stderr.isatty() else PlainReport(sys.stderr),
+        timeline=timeline,
     )
     if args.json:
         emit_json(result.to_json())
     else:
         print_end(result, sys.stdout)
+    if args.debug:
+        timeline.mark("answer printed")
+        print(format_marks(timeline.marks), file=sys.stderr)
     return result.exit_code
 
 
 def _dry_run(args: argparse.Namespace) -> ExitCode:
-    with open_device(args.device, args.operator, target=args.target, templates=args.templates, jobs=args.jobs) as device:
+    with open_device(args.device, args.operator, target=args.target, templates=args.templates, jobs=args.jobs, ahead=True) as device:
+        if args.suggest is not None:
+            device.make_space = suggesting(device.make_space, args.suggest, args.names, note)
         workloads = parse_workloads(device, args.workloads, args.workload_set)
         unlimited = args.trials is None and args.time is None and args.early_stop is None
         plan: dict[str, Any] = {

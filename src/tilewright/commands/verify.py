@@ -17,6 +17,7 @@ from tilewright.device import Device, open_device
 from tilewright.dispatch import read_best
 from tilewright.errors import ExitCode, UsageError
 from tilewright.log import TuningLog
+from tilewright.protocols import settings_of
 from tilewright.record import Line, SessionEnd, SessionStart, Status
 from tilewright.report import format_config, format_us, format_workload
 from tilewright.verify import BAD, Verified, verify
@@ -71,6 +72,7 @@ def _verified(args: argparse.Namespace, device: Device, entries: Sequence[BestEn
                 target=device.target,
                 toolchain=device.toolchain,
                 options={"verify": str(args.file), "seed": args.seed, "device": device.name, "protocol": device.runner.protocol},
+                settings=settings_of(device.runner.protocol),
             )
         )
     found: list[Verified] = []

@@ -211,7 +211,7 @@ class _Planner:
     def _schedule(self, plan: OperatorPlan, workload: Workload, target: Target, config: Config, pins: Pins) -> str:
         where = f"{workload.key} on {target.name}"
         try:
-            source = plan.operator.instantiate(workload, compiled_for(target), config)
+            source = plan.operator.instantiate(workload, compiled_for(target), config, built=pins.source)
         except (SpaceError, UsageError, TemplateError) as error:
             self.misfits.append((Misfit.ILLEGAL, f"{where}: {error}"))
             return ""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from . import coverage
-from .precompiled import device_is_here
 from .serving import Served
 from .shapes import Shadow, output_specs, shadows
 from .standin import Cast, described
@@ -45,7 +44,7 @@ def compile_all(dispatcher: Dispatcher, target: int) -> list[str]:
     """Compile what the table holds for a target; see `Dispatcher.compile_into`."""
     spec, table = dispatcher.spec, dispatcher.table
     identity = {"backend": "cuda", **table.targets[target]}
-    here, problems = device_is_here(), []
+    problems: list[str] = []
     for parameters in coverage.shapes(coverage.of_table(table, [target]), table):
         served = dispatcher.server.serve(parameters, 0, identity)
         if not served.planned:
@@ -54,9 +53,7 @@ def compile_all(dispatcher: Dispatcher, target: int) -> list[str]:
         outputs = [(shape, strides, dtype, 0) for shape, strides, dtype in output_specs(spec, served.workload)]
         with Cast([*(described(tensor) for tensor in dispatcher.tensors(values)), *outputs]) as cast:
             try:
-                for launch in dispatcher.launches(served, values, cast):
-                    if here:
-                        _ = launch.kernel.run  # loads it, for which 3.6 compiles a launcher in C
+                dispatcher.launches(served, values, cast)
             except Exception as error:  # whatever the compiler raises: the others are compiled all the same
                 problems.append(f"{spec.name}:{key_text(parameters)}: {type(error).__name__}: {error}")
     return problems

@@ -259,7 +259,7 @@ class Dispatcher:
         return ahead.warm(self, ranges, self.runtime.current() if device is None else device)
 
     def compile_into(self, store: Store, target: int) -> list[str]:
-        """Compile all that the table holds for a target, without launching anything; where the device is here, load it too.
+        """Compile all that the table holds for a target, without loading or launching anything.
 
         Returns:
             What could not be compiled, and why.

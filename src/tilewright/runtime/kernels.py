@@ -109,6 +109,9 @@ class Recorder:
         # Creating the device's cache is what makes Triton look its compiler up, so it has to come first.
         caches = function.device_caches[device]
         assert caches is not None
+        if getattr(self.compiler, "writing", False):
+            # What Triton holds in memory would not pass through the compiler, and so not be written.
+            caches[0].clear()
         really = function.compile
         if isinstance(really, _Watched):
             really = really.really

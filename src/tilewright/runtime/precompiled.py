@@ -3,7 +3,8 @@
     manifest.json               format, Triton's version and build, Python's ABI
     kernels/<key>/kernel.json   Triton's metadata of a kernel, without paths
     kernels/<key>/kernel.cubin  or .hsaco
-    modules/<key>/<name>.so     C modules that Triton compiles for itself: its driver's, and in 3.6 a launcher for each signature
+    kernels/<key>/key.json      what the key is made of, to say why another does not match
+    modules/<hash>/<name>.so    C modules that Triton compiles for itself, by the text of their source (cmodules.py)
 
 A kernel's key covers the hash of its source with signature and constants, the options, the target, the build of Triton and the variables that
 change code. Triton's own cache cannot be shipped: its index holds absolute paths, and its key takes 0.3 s to make, since it reads all of Triton.
@@ -16,9 +17,7 @@ import hashlib
 import importlib.metadata
 import json
 import os
-import shutil
 import sysconfig
-import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +26,9 @@ import triton
 from triton.compiler import CompiledKernel
 from triton.runtime.cache import triton_key
 
-FORMAT: Final = 1
+from . import cmodules
+
+FORMAT: Final = 2  # 1 had the C modules by Triton's own keys
 
 # Line information changes no instruction; builders of reproducible kernels turn it off.
 _HARMLESS: Final = frozenset({"TRITON_DISABLE_LINE_INFO"})
@@ -60,14 +61,18 @@ class Store:
         writing: whether kernels that are not there yet are compiled into it.
 
     Attributes:
+        writing: as given.
         refused: why nothing of the folder is used, or empty.
         loaded: kernels taken from the folder so far.
+        missing: kernels that were not in it, with what tells the nearest of the same name from them.
     """
 
     def __init__(self, folder: Path, *, writing: bool = False) -> None:
         self.folder = folder
         self.loaded = 0
-        self._writing = writing
+        self.writing = writing
+        self.missing: dict[str, str] = {}
+        self._kernels: list[Any] = []
         self.refused = "" if writing else self._mismatch()
 
     def _mismatch(self) -> str:
@@ -82,24 +87,15 @@ class Store:
         if differing:
             return f"precompiled with another build of Triton {triton.__version__}"
         if manifest.get("python") == here["python"]:
-            self._seed()
+            cmodules.offer(self.folder / "modules")
         return ""
-
-    def _seed(self) -> None:
-        """Give Triton's cache the C modules that it would compile; it tells by their names, hashes of their source, whether it wants them."""
-        cache = Path(triton.knobs.cache.dir)
-        for path in sorted((self.folder / "modules").glob("*/*.so")):
-            place = cache / path.parent.name / path.name
-            if not place.exists():
-                # A cache that cannot be written is no reason to fail: Triton says so itself when it needs one.
-                with contextlib.suppress(OSError):
-                    _copy(path, place)
 
     def __call__(self, compile_now: Callable[[], Any], source: Any, target: Any, options: Any) -> Any:
         """The kernel of a source: from the folder, else compiled."""
         if self.refused:
             return compile_now()
-        place = self.folder / "kernels" / _key(source, target, options)
+        parts = _parts(source, target, options)
+        place = self.folder / "kernels" / _key(parts)
         if (place / "kernel.json").exists():
             try:
                 kernel = _load(place, source)
@@ -107,41 +103,69 @@ class Store:
                 self.refused = f"{place} is damaged ({error})"
                 return compile_now()
             self.loaded += 1
-            return kernel
-        kernel = compile_now()
-        if self._writing:
-            _save(place, kernel)
+        else:
+            if not self.writing:
+                self.missing[parts["name"]] = self._why(parts)
+            kernel = compile_now()
+            if self.writing:
+                _save(place, kernel, parts)
+        if self.writing:
+            self._kernels.append(kernel)
         return kernel
 
-    def finish(self) -> None:
-        """Write the manifest, and the C modules that Triton compiled for the kernels where they were loaded here."""
-        for path in _loaded_modules():
-            _copy(path, self.folder / "modules" / path.parent.name / path.name)
+    def _why(self, parts: Mapping[str, Any]) -> str:
+        """What tells the nearest kernel of the same name from one that is not there."""
+        here, nearest = _flat(parts), None
+        for path in sorted(self.folder.glob("kernels/*/key.json")):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                there = _flat(json.loads(path.read_text()))
+                if there.get("name") == here["name"]:
+                    differing = {name: there.get(name) for name in sorted({*here, *there}) if here.get(name) != there.get(name)}
+                    nearest = differing if nearest is None or len(differing) < len(nearest) else nearest
+        if nearest is None:
+            return "none of its name is there"
+        return "; ".join(f"{name} is {here.get(name)!r}, and {value!r} there" for name, value in nearest.items())
+
+    def finish(self) -> list[str]:
+        """Write the manifest, and the C modules that launching the kernels takes.
+
+        Returns:
+            What could not be built, and why.
+        """
+        cuda = [kernel for kernel in self._kernels if kernel.metadata.target.backend == "cuda"]
+        problems = cmodules.make(cuda, self.folder / "modules") if cuda else []
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "manifest.json").write_text(json.dumps(toolchain(), indent=1, sort_keys=True) + "\n")
+        return problems
 
 
-def device_is_here() -> bool:
-    """Whether Triton drives a device: nothing stands in for one."""
-    return type(triton.runtime.driver.active).__module__.startswith("triton.")
-
-
-def _loaded_modules() -> list[Path]:
-    """C modules of Triton's cache that this process has loaded: those of its own kernels, whatever else the cache holds."""
-    cache, suffix = os.path.realpath(triton.knobs.cache.dir) + os.sep, str(sysconfig.get_config_var("EXT_SUFFIX"))
-    try:
-        mapped = {line.split(maxsplit=5)[5].strip() for line in Path("/proc/self/maps").read_text().splitlines() if line.count(" ") >= 5 and "/" in line}
-    except OSError:
-        return []
-    return sorted(Path(path) for path in mapped if path.startswith(cache) and path.endswith(suffix))
-
-
-def _key(source: Any, target: Any, options: Mapping[str, Any]) -> str:
+def _parts(source: Any, target: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """All that can change a kernel, bar the build of Triton. `code` and `signature` are in `source` too; they are there to be read."""
     from triton._C.libtriton import get_cache_invalidating_env_vars
 
-    variables = {name: value for name, value in get_cache_invalidating_env_vars().items() if name not in _HARMLESS}
-    parts = [FORMAT, source.hash(), [target.backend, target.arch, target.warp_size], _without_paths(dict(options)), variables]
+    signature = {name: [str(kind), ""] for name, kind in source.signature.items()}
+    for (place, *_), value in [*source.attrs.items(), *source.constants.items()]:
+        list(signature.values())[place][1] += str(value)
+    return {
+        "format": FORMAT,
+        "name": source.name,
+        "source": source.hash(),
+        "code": source.fn.cache_key,
+        "signature": {name: f"{kind} {about}".strip() for name, (kind, about) in signature.items()},
+        "target": {"backend": target.backend, "arch": target.arch, "warp_size": target.warp_size},
+        "options": _without_paths(dict(options)),
+        "variables": {name: value for name, value in get_cache_invalidating_env_vars().items() if name not in _HARMLESS},
+    }
+
+
+def _key(parts: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=repr).encode()).hexdigest()
+
+
+def _flat(value: Any, name: str = "") -> dict[str, str]:
+    if isinstance(value, Mapping):
+        return {key: text for part, item in value.items() for key, text in _flat(item, f"{name}.{part}" if name else str(part)).items()}
+    return {name: value if isinstance(value, str) else json.dumps(value, default=repr)}
 
 
 def _without_paths(value: Any) -> Any:
@@ -163,22 +187,14 @@ def _load(place: Path, source: Any) -> Any:
     return CompiledKernel(source, group, json.loads((place / "kernel.json").read_text())["hash"])
 
 
-def _save(place: Path, kernel: Any) -> None:
+def _save(place: Path, kernel: Any, parts: Mapping[str, Any]) -> None:
     """Write one kernel; whoever sees its `kernel.json` sees all of it."""
     extension = next(name for name in ("cubin", "hsaco") if name in kernel.asm)
     metadata = {name: vars(value) if hasattr(value, "backend") else value for name, value in kernel.metadata._asdict().items()}
     place.mkdir(parents=True, exist_ok=True)
     (place / f"kernel.{extension}").write_bytes(kernel.asm[extension])
+    (place / "key.json").write_text(json.dumps(parts, indent=1, sort_keys=True, default=repr) + "\n")
     (place / "kernel.json").write_text(json.dumps(_without_paths(metadata), indent=1, sort_keys=True, default=repr) + "\n")
-
-
-def _copy(path: Path, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=place.parent, suffix=".tmp")
-    os.close(descriptor)
-    shutil.copyfile(path, temporary)
-    os.chmod(temporary, 0o755)
-    os.replace(temporary, place)
 
 
 def precompile(dispatcher: Any, folder: Path, target: int = 0) -> list[str]:
@@ -194,5 +210,4 @@ def precompile(dispatcher: Any, folder: Path, target: int = 0) -> list[str]:
     """
     store = Store(Path(folder), writing=True)
     problems: list[str] = dispatcher.compile_into(store, target)
-    store.finish()
-    return problems
+    return [*problems, *store.finish()]

@@ -37,7 +37,15 @@ def count(dispatcher: Dispatcher) -> dict[str, Any]:
         "compiles": compiles.count,
         "compile_s": compiles.seconds,
         "precompiled": getattr(dispatcher.recorder.compiler, "loaded", 0),
+        "not_precompiled": not_precompiled(dispatcher),
     }
+
+
+def not_precompiled(dispatcher: Dispatcher) -> dict[str, str]:
+    """Kernels that the folder of compiled ones did not have, and why; under "" why none of it is used."""
+    store = dispatcher.recorder.compiler
+    refused = getattr(store, "refused", "")
+    return {**({"": refused} if refused else {}), **getattr(store, "missing", {})}
 
 
 def explain(dispatcher: Dispatcher, args: Sequence[Any], named: Mapping[str, Any]) -> str:
@@ -63,6 +71,7 @@ def explain(dispatcher: Dispatcher, args: Sequence[Any], named: Mapping[str, Any
         differing = [f"{name} is {entry['workload'].get(name)}" for name, value in parameters.items() if entry["workload"].get(name) != value]
         if differing:
             lines.append(f"  not by {entry['schedule'] or entry.get('vendor')}: its {', '.join(differing)}")
+    lines += [f"  {name or 'no kernel'} was {'compiled here' if name else 'precompiled'}: {why}" for name, why in not_precompiled(dispatcher).items()]
     for index, target in enumerate(table.targets):
         if index not in targets:
             lines.append(f"  records of {target.get('name', 'another device')} do not count: {', '.join(table.differences(index, identity))}")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
@@ -14,23 +16,46 @@ from optuna.trial import FrozenTrial, TrialState
 
 from tilewright.knobs import Value
 from tilewright.record import Config, Resources
+from tilewright.search.base import ENUMERABLE
 from tilewright.search.densities import Densities
 from tilewright.search.model import Estimate, TimeModel
 from tilewright.search.params import decoded, distribution_of, encoded, failed
-from tilewright.search.pool import Pool
+from tilewright.search.past import Past
+from tilewright.search.past_result import PastResult
+from tilewright.search.pool import HELD, MOST, Pool
 
 if TYPE_CHECKING:
     from tilewright.space import SearchSpace
 
-# Uniform draws at the start, where there is no estimate to start from. benchmarks/search_efficiency.py, 2026-11: 8 and 16 are
-# alike within the noise on the recorded spaces.
+# Uniform draws at the start, where there is no estimate to start from. guess: 8 and 16 were alike on the recorded GEMM.
 _STARTUP: Final = 8
-# Proposals after which the points of a space too large to list are drawn anew. guess.
-_RENEW: Final = 16
-# Without an estimate, every fourth point is chosen by densities instead. benchmarks/search_efficiency.py, 2026-11: on the recorded
-# GEMM expected improvement alone is at 91% of the optimum after 64 measurements, with every second or fourth by densities at 95 and
-# 97%; on convolution_A100 of the benchmark hub it scores 0.78 alone, 0.75 and 0.80 with them (10 to 15 seeds, +-0.04).
+# Points up to which a template's space is listed where there is an estimate. guess: a pass over it takes some 60 µs.
+_LISTED: Final = 4_000
+# Of larger ones the estimate's best are looked for: rounds, points around which is looked, looks in a round, and points that are
+# enough. guess: 2,000 looks, half of them legal, are 0.1 s; they found the best by estimate among the 13,218 of the
+# shipped matmul at 4096³.
+_CLIMBS: Final = 6
+_CLIMBERS: Final = 32
+_CLIMB: Final = 350
+_CLIMBED: Final = 800
+# Looks around the best, and uniform draws, before each choice from a space that is not listed.
+_NEAR: Final = 40
+_DRAWN: Final = 4
+# Without an estimate, every fourth point is chosen by densities instead. 10 seeds, recorded GEMM, 2026-11: expected improvement alone was at
+# 91% of the optimum after 64 measurements, with every fourth by densities at 97%; on other spaces the difference was within the noise.
 _TURNS: Final = 4
+# Every so many builds are for a point that differs from one of so many of the best in one knob, once so many are measured. Recorded GEMM
+# with the general estimate, 2026-11: 13 of 48 searches were not at the optimum after 64 measurements without them, 1 of 40 with them.
+_POLISH: Final = 4
+_POLISHED: Final = 2
+_POLISH_FROM: Final = 12
+# Measurements in which results of other workloads that could not be tried on one another lead only every second turn. guess.
+_HEDGED: Final = 32
+# Results heard of other workloads at which they are first thought over. guess: some from each of a few.
+_FIRST_HEARD: Final = 32
+# The growth after which they are thought over anew, and own results from which they are not. guess: 600 of them cost 0.4 s.
+_HEARD_GROWTH: Final = 4
+_OWN: Final = 16
 # Best points around which new ones are drawn.
 _CENTRES: Final = 8
 
@@ -44,23 +69,43 @@ class CostSampler(BaseSampler):
         space: where configs come from.
         seed: of all draws.
         estimate: an analytic estimate of a config's time, before and after its build; None to go by knobs alone.
-        turns: without an estimate, choose every second point by densities.
+        turns: without an estimate, choose every fourth point by densities.
+        past: results of other workloads.
+        features: this workload's, as the past results have theirs.
     """
 
-    def __init__(self, space: SearchSpace, *, seed: int, estimate: Estimate | None = None, turns: bool = True) -> None:
+    def __init__(
+        self,
+        space: SearchSpace,
+        *,
+        seed: int,
+        estimate: Estimate | None = None,
+        turns: bool = True,
+        past: Sequence[PastResult] = (),
+        features: Sequence[float] = (),
+    ) -> None:
         self._space = space
-        self._pool = Pool(space, seed=seed)
+        # A recording has its points at hand; a template's are found by a pass each, and an estimate says where to look.
+        self._pool = Pool(space, seed=seed, most=ENUMERABLE if estimate is None or isinstance(space, Sized) else _LISTED)
         self._rng = random.Random(seed)
         self._estimate = estimate
         self._turns = turns and estimate is None
-        self._model = TimeModel(self._pool, estimate)
+        self._features = tuple(features)
+        self._results = list(past)
+        self._consider_at = max(_FIRST_HEARD, _HEARD_GROWTH * len(past))
+        learnt = Past(self._pool.encoding, past, features, estimated=estimate is not None) if past else None
+        self._model = TimeModel(self._pool, estimate, learnt)
+        self._model.foresee(past)
+        if not self._pool.listed and estimate is not None:
+            self._look_around()
         self._densities = Densities(self._pool, seed=seed)
         self._independent = RandomSampler(seed=seed)
         self._open: dict[int, int] = {}  # points of running trials, by trial number
-        self._told: list[tuple[dict[str, Value], float | None]] = []
+        self._failures = 0  # of builds, which are no trials
         self._synced = 0
-        self._built: dict[int, Resources] = {}
-        self._proposed = 0
+        self._built: set[int] = set()
+        self._widened = self._batches = 0
+        self._handed: set[int] = set()  # to be built
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All knobs, from the first trial on."""
@@ -69,6 +114,8 @@ class CostSampler(BaseSampler):
     def sample_relative(self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]) -> dict[str, Any]:
         """The parameters of the next point; none where no point is left."""
         self._sync(study, trial.number)
+        if not self._pool.listed:
+            self._refresh()
         number = self._choose(self._unknown())
         return {} if number is None else encoded(self._space, self._pool.configs[number])
 
@@ -76,40 +123,80 @@ class CostSampler(BaseSampler):
         """Uniform: only where no point is left, or for parameters that are not the space's."""
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
+    def heard(self, result: PastResult) -> None:
+        """Take in another workload's result: when there are so many times as many as before, all of them are thought over anew.
+
+        Not any more where the search has results enough of its own.
+        """
+        self._results.append(result)
+        if len(self._results) >= self._consider_at and self._count < _OWN:
+            self._consider_at = _HEARD_GROWTH * len(self._results)
+            self._model.consider(Past(self._pool.encoding, self._results, self._features, estimated=self._estimate is not None))
+
     # Build wide, measure narrow.
 
     def widen(self, study: Study, count: int) -> list[dict[str, Value]]:
         """Configs worth building next, the most promising first; none of them built, running or measured.
 
-        Those already built take no part, whatever became of them.
+        Those already built, or handed out to be built, take no part, whatever became of them.
         """
         self._sync(study, None)
-        unknown = self._unknown()
-        unknown = unknown[[number not in self._built for number in unknown]] if len(unknown) else unknown
+        free = ~self._model.known
+        free[[*self._built, *self._handed]] = False
+        unknown = np.flatnonzero(free)
         if not self._model.informed():
-            order = self._rng.sample(range(len(unknown)), min(count, len(unknown)))
-            return [dict(self._pool.configs[unknown[position]]) for position in order]
-        gain = self._model.gain()[unknown]
-        return [dict(self._pool.configs[number]) for number in unknown[np.argsort(-gain, kind="stable")[:count]]]
+            numbers = unknown[self._rng.sample(range(len(unknown)), min(count, len(unknown)))].tolist()
+        else:
+            numbers = self._worth_building(unknown, count)
+        self._handed.update(numbers)
+        return [dict(self._pool.configs[number]) for number in numbers]
+
+    def _worth_building(self, unknown: NDArray[np.intp], count: int) -> list[int]:
+        """The most promising ones; every few builds, one that is a knob away from the best points."""
+        self._batches += 1
+        gain = self._model.gain(cold=self._model.hedged and self._batches % 2 == 1)[unknown]
+        order = unknown[np.argsort(-gain, kind="stable")]
+        near = self._beside(order) if len(self._model.times) >= _POLISH_FROM else order[:0]
+        chosen: dict[int, None] = {}
+        ranked, polishing = iter(order.tolist()), iter(near.tolist())
+        while len(chosen) < min(count, len(order)):
+            self._widened += 1
+            number = next(polishing, None) if self._widened % _POLISH == 0 else None
+            chosen[next(ranked) if number is None else number] = None
+        return list(chosen)
+
+    def _beside(self, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
+        """Those of some points that differ from one of the best in one knob."""
+        rows = self._pool.rows[numbers]
+        near = np.zeros(len(numbers), dtype=bool)
+        for best in self._best(_POLISHED):
+            near |= np.count_nonzero(rows != self._pool.rows[best], axis=1) == 1
+        return numbers[near]
 
     def built(self, config: Config, resources: Resources | None) -> None:
         """Take in what the build of a config says; None where it failed, which teaches where failures lie."""
-        number = self._pool.number(config)
-        self._model.grow()
+        number = self._number(config)
         self._model.build(number, resources)
+        self._handed.discard(number)
         if resources is None:
-            self._told.append((dict(config), None))
-            self._built.pop(number, None)
+            self._built.discard(number)
+            self._failures += 1
         else:
-            self._built[number] = resources
+            self._built.add(number)
 
     def choose(self, study: Study, among: Iterable[Config]) -> dict[str, Value] | None:
         """Which of some built configs to measure next; None where none is left to measure."""
         self._sync(study, None)
-        numbers = [self._pool.number(config) for config in among]
-        self._model.grow()
+        if not self._pool.listed:
+            self._refresh()
+        numbers = [self._number(config) for config in among]
         number = self._choose(np.array([number for number in numbers if not self._model.known[number]], dtype=np.intp))
         return None if number is None else dict(self._pool.configs[number])
+
+    @property
+    def _count(self) -> int:
+        """Points told or asked."""
+        return len(self._model.times) + len(self._model.failed) + len(self._open)
 
     def _unknown(self) -> np.ndarray[Any, np.dtype[np.intp]]:
         return np.flatnonzero(~self._model.known)
@@ -117,12 +204,20 @@ class CostSampler(BaseSampler):
     def _choose(self, numbers: np.ndarray[Any, np.dtype[np.intp]]) -> int | None:
         if not len(numbers):
             return None
-        if not self._model.informed() or (self._estimate is None and len(self._told) + len(self._open) < _STARTUP):
+        if not self._model.informed() or (self._estimate is None and not self._model.led and (not self._model.hedged or self._cold) and self._count < _STARTUP):
             return int(numbers[self._rng.randrange(len(numbers))])
-        if self._turns and self._model.times and (len(self._told) + len(self._open)) % _TURNS == 0:
+        if self._turns and self._model.times and (self._count) % _TURNS == 0:
             return self._densities.choose(self._model.times, self._model.failed, numbers)
-        gain = self._model.gain()[numbers]
+        gain = self._model.gain(cold=self._cold)[numbers]
         return int(numbers[int(np.argmax(gain))])
+
+    @property
+    def _cold(self) -> bool:
+        """Whether this turn leaves other workloads' results aside: at first every second one does, where nobody knows what they are worth.
+
+        They would choose only points that they like, of which nobody learns whether they tell good points from bad ones.
+        """
+        return self._model.hedged and self._count % 2 == 1 and self._count < _HEDGED
 
     def _sync(self, study: Study, asking: int | None) -> None:
         """Take in the study's trials that are new or have ended."""
@@ -140,31 +235,47 @@ class CostSampler(BaseSampler):
             else:
                 self._open.pop(trial.number, None)
                 time_us = None if trial.state != TrialState.COMPLETE or failed(trial.value) else float(np.exp(trial.value or 0.0))
-                self._told.append((config, time_us))
                 self._model.tell(self._number(config), time_us)
         self._synced = len(trials) if asking is None else min(len(trials), asking)
-        self._proposed += 1
-        if not self._pool.listed and self._proposed % _RENEW == 0:
-            self._renew()
 
     def _number(self, config: Config) -> int:
         number = self._pool.number(config)
         self._model.grow()
         return number
 
-    def _renew(self) -> None:
-        """Draw the points of a large space anew, around the best."""
-        best = sorted(self._model.times, key=self._model.times.__getitem__)[:_CENTRES]
-        keep = [self._pool.configs[number] for number in sorted({*np.flatnonzero(self._model.known).tolist(), *self._built})]
-        built = [(self._pool.configs[number], resources) for number, resources in self._built.items()]
-        opened = {trial: self._pool.configs[number] for trial, number in self._open.items()}
-        self._pool.renew([self._pool.number(config) for config in keep], best)
-        self._model.restart()
-        self._built = {self._pool.number(config): resources for config, resources in built}
-        for number, resources in self._built.items():
-            self._model.build(number, resources)
-        for config, time_us in self._told:
-            self._model.tell(self._pool.number(config), time_us)
-        self._open = {trial: self._pool.number(config) for trial, config in opened.items()}
-        for number in self._open.values():
-            self._model.expect(number)
+    def _refresh(self) -> None:
+        """Turn over the points of a space too large to list: more around the best, fewer of those that promise little."""
+        gain = self._model.gain()
+        centres = [*self._best(_CENTRES // 2), *np.argsort(-gain)[: _CENTRES // 2].tolist()]
+        self._pool.spread(centres, near=_NEAR, drawn=_DRAWN)
+        self._model.grow()
+        if len(self._pool) <= MOST:
+            return
+        gain = self._model.gain().copy()
+        gain[self._model.known] = np.inf
+        gain[[*self._built, *self._handed, *self._open.values()]] = np.inf
+        kept = np.sort(np.argsort(-gain, kind="stable")[: max(HELD, int(np.isposinf(gain).sum()))])
+        self._pool.keep(kept)
+        self._model.keep(kept)
+        places = {int(number): place for place, number in enumerate(kept)}
+        self._built = {places[number] for number in self._built}
+        self._handed = {places[number] for number in self._handed}
+        self._open = {trial: places[number] for trial, number in self._open.items()}
+
+    def _look_around(self) -> None:
+        """Climb along the estimate: the points around those it likes best, until it likes none better."""
+        best = math.inf
+        for _ in range(_CLIMBS):
+            physics = self._model.physics
+            centres = np.argsort(physics)[:_CLIMBERS]  # NaN comes last
+            if not np.isfinite(physics[centres[0]]):
+                return
+            self._pool.spread(centres.tolist(), near=_CLIMB)
+            self._model.grow()
+            found = float(np.nanmin(self._model.physics))
+            if found >= best and len(self._pool) > _CLIMBED:
+                return
+            best = min(best, found)
+
+    def _best(self, count: int) -> list[int]:
+        return sorted(self._model.times, key=self._model.times.__getitem__)[:count]

@@ -3,26 +3,39 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tilewright.search.base import History
 from tilewright.search.pool import Pool
+from tilewright.search.pooled import PooledProposer, Told
 
-# Share of the told points that count as good, and how many at most; TPE's own gamma is a tenth, and 25 at most.
-# benchmarks/search_efficiency.py, recorded GEMM, 2026-11: 0.10 to 0.25 are alike, 97.5 to 98.4% of the optimum at 64.
-_GOOD: Final = 0.15
+if TYPE_CHECKING:
+    from tilewright.space import SearchSpace
+
+# Uniform draws at the start; Optuna's own number.
+_STARTUP: Final = 10
+# Share of the told points that count as good, and how many at most: TPE's own.
+_GOOD: Final = 0.1
 _MOST_GOOD: Final = 25
-# What one differing knob leaves of a point's density. Same recording: 0.1 to 0.2 are alike, 0.3 is worse.
-_SMOOTHING: Final = 0.2
+# Weight of the uniform density next to that of one point. benchmarks/search_efficiency.py, 12 seeds, 2026-11: with TPE's own 1 a
+# search stays where its first good points are (scores 0.62 on convolution_A100 of the benchmark hub and 0.52 on pnpoly_RTX_3090,
+# against 0.67 and 0.61 with 3).
+_PRIOR: Final = 3.0
 # Points drawn by the good density, of which the best ratio is taken; TPE's own number.
 _DRAWN: Final = 24
-_FLOOR: Final = 1e-6
+# Centres compared at a time, which bounds the memory.
+_BLOCK: Final = 32
 
 
 class Densities:
-    """Counts of differing knobs between told points and all points, and the choice they make.
+    """Kernel densities over the points of a pool, by counts of differing knobs, and the choice they make.
+
+    A point's kernel is TPE's for categories: a share of its mass is spread evenly over a knob's candidates, the less of it the more
+    points there are. Numbers count as categories, too, since schedule spaces are jagged.
 
     Args:
         pool: the points.
@@ -32,27 +45,80 @@ class Densities:
     def __init__(self, pool: Pool, *, seed: int) -> None:
         self._pool = pool
         self._rng = np.random.default_rng(seed)
-        self._table = _SMOOTHING ** np.arange(len(pool.encoding.knobs) + 1)
+        knobs = pool.encoding.knobs
+        self._counts = np.array([len(knob.values) for knob in knobs], dtype=float)
+        # Halves by which two candidates differ; the last is for an absent knob.
+        self._halves = [_halves(len(knob.values), ordered=knob.ordered) for knob in knobs]
 
-    def choose(self, times: dict[int, float], failed: list[int], among: NDArray[np.intp]) -> int:
+    def choose(self, times: dict[int, float], failed: Sequence[int], among: NDArray[np.intp]) -> int:
         """One of some unknown points.
 
         Args:
-            times: log of µs by point.
+            times: log of µs by point; one at least.
             failed: points that failed: the worst of all.
             among: the points to choose from.
         """
         order = sorted(times, key=times.__getitem__)
-        good = min(max(math.ceil(_GOOD * (len(order) + len(failed))), 2), _MOST_GOOD, len(order))
+        good = min(max(math.ceil(_GOOD * (len(order) + len(failed))), 1), _MOST_GOOD, len(order))
         near_good = self._density(order[:good], among)
         drawn = self._rng.choice(len(among), min(_DRAWN, len(among)), replace=False, p=near_good / near_good.sum())
         near_bad = self._density([*order[good:], *failed], among[drawn])
         return int(among[drawn[int(np.argmax(near_good[drawn] / near_bad))]])
 
-    def _density(self, centres: list[int], among: NDArray[np.intp]) -> NDArray[np.float64]:
-        total = np.zeros(len(among))
+    def _density(self, centres: Sequence[int], among: NDArray[np.intp]) -> NDArray[np.float64]:
+        spread = _PRIOR / (len(centres) + 1)
+        scale = math.exp(float((np.log1p(spread) - np.log1p(self._counts * spread)).sum()))
+        shares = scale * (spread / (1 + spread)) ** (np.arange(2 * len(self._counts) + 1) / 2)
         rows = self._pool.rows
         candidates = rows[among]
-        for centre in centres:
-            total += self._table[(candidates != rows[centre]).sum(axis=1)]
-        return total / max(len(centres), 1) + _FLOOR
+        total = np.full(len(among), _PRIOR * math.exp(-float(np.log(self._counts).sum())))
+        for start in range(0, len(centres), _BLOCK):
+            block = rows[np.asarray(centres[start : start + _BLOCK], dtype=np.intp)]
+            differing = np.zeros((len(among), len(block)), dtype=np.intp)
+            for column, halves in enumerate(self._halves):
+                differing += halves[candidates[:, column, None], block[None, :, column]]
+            total += shares[differing].sum(axis=1)
+        density: NDArray[np.float64] = total / (len(centres) + _PRIOR)
+        return density
+
+
+def _halves(count: int, *, ordered: bool) -> NDArray[np.intp]:
+    """By how many halves two candidates of a knob differ, `[count + 1, count + 1]`."""
+    places = np.arange(count + 1)
+    away = np.abs(places[:, None] - places[None, :])
+    halves: NDArray[np.intp] = np.minimum(away, 2) if ordered else 2 * np.minimum(away, 1)
+    halves[-1, :-1] = halves[:-1, -1] = 2
+    return halves
+
+
+class DensityChooser:
+    """Chooses by densities.
+
+    Args:
+        told: what is known of the points.
+        seed: of the draws.
+    """
+
+    startup = _STARTUP
+
+    def __init__(self, told: Told, *, seed: int) -> None:
+        self._told = told
+        self._densities = Densities(told.pool, seed=seed)
+
+    def choose(self, unknown: NDArray[np.intp]) -> int:
+        """The best ratio of the two densities, of some points drawn by the good one."""
+        return self._densities.choose(self._told.times, self._told.failed, unknown)
+
+    def tell(self, number: int) -> None:
+        """Nothing is kept."""
+
+    def grow(self) -> None:
+        """Nothing is kept."""
+
+    def keep(self, numbers: NDArray[np.intp]) -> None:
+        """Nothing is kept."""
+
+
+def density_search(space: SearchSpace, *, seed: int, history: History = ()) -> PooledProposer:
+    """TPE over unvisited points: legal ones that are not known, so that no draw is spent on a repeat or a refused point."""
+    return PooledProposer(space, seed=seed, make=lambda told: DensityChooser(told, seed=seed), history=history)

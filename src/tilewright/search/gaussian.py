@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tilewright.search.encoding import Group, Matrix
 
@@ -39,7 +40,7 @@ class Gaussian:
     """Exact regression with a Matérn 5/2 kernel and one length scale for each group of columns.
 
     The posterior over all points is kept as `V = L⁻¹ K(observed, points)`, one row an observation, so that an observation
-    costs one row: `O(observed x points)`.
+    costs one row: `O(observed x points)`; and so does an added point, one column.
 
     Args:
         groups: columns that share a length scale.
@@ -55,8 +56,14 @@ class Gaussian:
         self._columns = np.repeat(np.arange(len(groups)), [group.stop - group.start for group in groups])
         self.observed: list[int] = []
         self._points = np.zeros((0, 0))
-        self._rows = np.zeros((0, 0))
+        self._norms = np.zeros(0)
+        self._reserve = np.zeros((0, 0))
+        self._triangle = np.zeros((0, 0))
         self._reduced = np.zeros(0)
+        # What `posterior` was asked before, L⁻¹ of it, and its means.
+        self._series: Matrix = np.zeros((0, 1))
+        self._solved: Matrix = np.zeros((0, 1))
+        self._projected: Matrix = np.zeros((1, 0))
 
     def fit(self, points: Matrix, values: Matrix) -> None:
         """Choose the hyperparameters: maximum a posteriori by resilient gradient steps.
@@ -117,36 +124,102 @@ class Gaussian:
         """Start over: all points, and which of them are observed."""
         self._points = points * np.exp(-self._theta[:-2])[self._columns]
         self._norms = np.einsum("pw,pw->p", self._points, self._points)
-        kernel = self._kernel(list(observed))
-        square = kernel[:, list(observed)]
-        square[np.diag_indices_from(square)] += self._noise
-        self._rows = np.linalg.solve(np.linalg.cholesky(square), kernel) if len(observed) else np.zeros((0, len(points)))
-        self._reduced = np.einsum("op,op->p", self._rows, self._rows)
-        self._reserved = self._rows
         self.observed = list(observed)
+        count = len(self.observed)
+        kernel = self._kernel(self.observed, slice(None))
+        square = kernel[:, self.observed]
+        square[np.diag_indices_from(square)] += self._noise
+        self._triangle = np.asarray(np.linalg.cholesky(square), dtype=np.float64) if count else np.zeros((0, 0))
+        self._reserve = _forward(self._triangle, kernel) if count else np.zeros((0, len(points)))
+        self._reduced = np.einsum("op,op->p", self._rows, self._rows)
+        self._forget()
+
+    def extend(self, points: Matrix) -> None:
+        """Add points, behind those that are there."""
+        held = len(self._points)
+        self._points = np.vstack([self._points, points * np.exp(-self._theta[:-2])[self._columns]])
+        self._norms = np.concatenate([self._norms, np.einsum("pw,pw->p", self._points[held:], self._points[held:])])
+        count = len(self.observed)
+        rows = _forward(self._triangle[:count, :count], self._kernel(self.observed, slice(held, None)))
+        if len(self._points) > self._reserve.shape[1]:
+            larger = np.empty((len(self._reserve), len(self._points) + held // 4))
+            larger[:count, :held] = self._rows[:, :held]
+            self._reserve = larger
+        self._reserve[:count, held : len(self._points)] = rows
+        self._reduced = np.concatenate([self._reduced, np.einsum("op,op->p", rows, rows)])
+        self._projected = np.hstack([self._projected, self._solved.T @ rows[: len(self._solved)]])
+
+    def keep(self, numbers: NDArray[np.intp]) -> None:
+        """Drop all points but some, which then have the numbers 0, 1, ...; all observed ones must be among them."""
+        places = {int(number): place for place, number in enumerate(numbers)}
+        self.observed = [places[number] for number in self.observed]
+        self._reserve, self._projected = self._rows[:, numbers], self._projected[:, numbers]
+        self._points, self._norms, self._reduced = self._points[numbers], self._norms[numbers], self._reduced[numbers]
 
     def observe(self, point: int) -> None:
         """Add an observation at a point."""
         count = len(self.observed)
         before = self._rows[:, point].copy()
         pivot = math.sqrt(max(self._signal + self._noise - float(before @ before), _JITTER))
-        row = (self._kernel([point])[0] - before @ self._rows) / pivot
-        if count == len(self._reserved):
-            self._reserved = np.vstack([self._reserved, np.zeros((max(_BLOCK, count // 2), self._rows.shape[1]))])
-        self._reserved[count] = row
-        self._rows = self._reserved[: count + 1]
+        row = (self._kernel([point], slice(None))[0] - before @ self._rows) / pivot
+        if count == len(self._reserve):
+            more = max(_BLOCK, count // 2)
+            self._reserve = np.vstack([self._reserve, np.empty((more, self._reserve.shape[1]))])
+        if count == len(self._triangle):
+            larger = np.zeros((len(self._reserve), len(self._reserve)))
+            larger[:count, :count] = self._triangle[:count, :count]
+            self._triangle = larger
+        self._reserve[count, : len(row)] = row
+        self._triangle[count, :count] = before
+        self._triangle[count, count] = pivot
         self._reduced = self._reduced + row * row
         self.observed.append(point)
 
-    def posterior(self, values: Matrix) -> tuple[Matrix, Matrix]:
-        """Mean and standard deviation at all points, given the observed values in order of observation."""
-        # L is read off V: column j of it is V at observation j, from row j down, but for the noise on its diagonal.
-        lower = np.tril(self._rows[:, self.observed].T)
-        diagonal = np.diag_indices_from(lower)
-        lower[diagonal] = (lower[diagonal] + np.sqrt(lower[diagonal] ** 2 + 4 * self._noise)) / 2
-        weights = _forward(lower, values)
+    def posterior(self, values: Matrix, weights: Matrix | None = None) -> tuple[Matrix, Matrix]:
+        """Mean and standard deviation at all points.
+
+        Args:
+            values: what was observed, in order of observation, `[observed]`, or several series of it, `[observed, series]`. Series that
+                were asked for before, with fewer observations, cost little.
+            weights: of the series: it is their weighted sum that was observed, `[series]`.
+        """
+        series = values.reshape(len(values), -1)
+        weights = np.ones(series.shape[1]) if weights is None else weights
+        done = len(self._series)
+        if self._series.shape[1] != series.shape[1] or done > len(series) or not np.array_equal(self._series, series[:done]):
+            self._forget(series.shape[1])
+            done = 0
+        for place in range(done, len(series)) if len(series) - done < _BLOCK else ():
+            solved = (series[place] - self._triangle[place, :place] @ self._solved) / self._triangle[place, place]
+            self._solved = np.vstack([self._solved, solved])
+            self._projected += solved[:, None] * self._rows[place]
+        if len(self._solved) < len(series):
+            count = len(series)
+            self._solved = _forward(self._triangle[:count, :count], series)
+            self._projected = self._solved.T @ self._rows
+        self._series = series
         deviation = np.sqrt(np.maximum(self._signal - self._reduced, 1e-12))
-        return weights @ self._rows, deviation
+        return weights @ self._projected, deviation
+
+    def elsewhere(self, values: Matrix, points: Matrix) -> tuple[Matrix, Matrix]:
+        """Mean and standard deviation at points that are not held, given the observed values in order of observation."""
+        scaled = points * np.exp(-self._theta[:-2])[self._columns]
+        own = self._points[self.observed]
+        squared = (own * own).sum(axis=1)[:, None] + (scaled * scaled).sum(axis=1)[None, :] - 2 * own @ scaled.T
+        count = len(self.observed)
+        triangle = self._triangle[:count, :count]
+        rows = _forward(triangle, self._signal * _matern(np.maximum(squared, 0.0))[0])
+        deviation = np.sqrt(np.maximum(self._signal - np.einsum("op,op->p", rows, rows), 1e-12))
+        return _forward(triangle, values) @ rows, deviation
+
+    def _forget(self, series: int = 1) -> None:
+        self._series, self._solved = np.zeros((0, series)), np.zeros((0, series))
+        self._projected = np.zeros((series, len(self._points)))
+
+    @property
+    def _rows(self) -> Matrix:
+        """`V`, one row an observation."""
+        return self._reserve[: len(self.observed), : len(self._points)]
 
     @property
     def _signal(self) -> float:
@@ -156,8 +229,8 @@ class Gaussian:
     def _noise(self) -> float:
         return float(np.exp(self._theta[-1]) + _JITTER)
 
-    def _kernel(self, chosen: list[int]) -> Matrix:
-        squared = self._norms[chosen][:, None] + self._norms[None, :] - 2 * self._points[chosen] @ self._points.T
+    def _kernel(self, chosen: list[int], among: slice) -> Matrix:
+        squared = self._norms[chosen][:, None] + self._norms[None, among] - 2 * self._points[chosen] @ self._points[among].T
         shape, _ = _matern(np.maximum(squared, 0.0))
         kernel: Matrix = self._signal * shape
         return kernel

@@ -19,10 +19,11 @@ from tilewright.search.moves import neighbour_of
 if TYPE_CHECKING:
     from tilewright.space import SearchSpace
 
-# Points held of a space that is too large to list: drawn uniformly, and one or two knobs away from the best ones.
-# guess: a define-by-run pass takes some 30 µs, and a renewal must stay under 100 ms.
-_DRAWN: Final = 600
-_NEAR: Final = 900
+# Points first drawn of a space that is not listed. guess: a uniform draw takes up to half a millisecond where few points are legal.
+_DRAWN: Final = 200
+# A pool that is not listed is cut back to so many points when it has come to so many. guess: the model's cost grows with them.
+HELD: Final = 2_000
+MOST: Final = 3_000
 
 
 class Pool:
@@ -31,24 +32,26 @@ class Pool:
     Args:
         space: where they come from.
         seed: of the draws.
+        most: list all legal points where they are at most so many by the space's bound.
 
     Attributes:
         listed: whether it holds every legal point.
-        configs: the points; a number once given stays valid until `renew` says otherwise.
+        configs: the points; a number once given stays valid until `keep` says otherwise.
         rows: their index rows, `[points, knobs]`.
         vectors: their encoding, `[points, width]`.
     """
 
-    def __init__(self, space: SearchSpace, *, seed: int) -> None:
+    def __init__(self, space: SearchSpace, *, seed: int, most: int = ENUMERABLE) -> None:
         self._space = space
         self._rng = random.Random(seed)
-        self.listed = space.size_bound() <= ENUMERABLE
+        self.listed = space.size_bound() <= most
         self.encoding = Encoding(space.knobs)
         self.configs: list[dict[str, Value]] = []
+        self._keys: list[str] = []
         self._numbers: dict[str, int] = {}
         self.rows: NDArray[np.intp] = np.zeros((0, len(self.encoding.knobs)), dtype=np.intp)
         self.vectors: Matrix = np.zeros((0, self.encoding.width))
-        self._add(space.enumerate() if self.listed else self._draw(_DRAWN))
+        self._add(space.enumerate() if self.listed else [*space.suggestions(), *self._draw(_DRAWN)])
 
     def __len__(self) -> int:
         return len(self.configs)
@@ -65,20 +68,29 @@ class Pool:
             found = len(self.configs) - 1
         return found
 
-    def renew(self, keep: Sequence[int], best: Sequence[int]) -> None:
-        """Replace all points but some, which then have the numbers 0, 1, ... in the order given.
+    def spread(self, centres: Sequence[int], *, near: int, drawn: int = 0) -> None:
+        """Add points, unless all are listed.
 
         Args:
-            keep: points that stay.
-            best: points around which new ones are looked for.
+            centres: points around which new ones are looked for, a knob or two away.
+            near: how often.
+            drawn: uniform draws besides.
         """
-        near = [self.configs[number] for number in best]
-        kept = [self.configs[number] for number in keep]
-        self.configs, self._numbers = [], {}
-        self.rows, self.vectors = self.rows[:0], self.vectors[:0]
-        drawn = self._draw(_DRAWN)
-        drawn += [neighbour for _ in range(_NEAR) if near and (neighbour := neighbour_of(self._space, self._rng.choice(near), self._rng)) is not None]
-        self._add([*kept, *drawn])
+        if self.listed:
+            return
+        fresh = self._draw(drawn) if drawn else []
+        for turn in range(near if centres else 0):
+            neighbour = neighbour_of(self._space, self.configs[centres[turn % len(centres)]], self._rng)
+            if neighbour is not None:
+                fresh.append(neighbour)
+        self._add(fresh)
+
+    def keep(self, numbers: NDArray[np.intp]) -> None:
+        """Drop all points but some, which then have the numbers 0, 1, ... in the order given."""
+        self.configs = [self.configs[number] for number in numbers]
+        self._keys = [self._keys[number] for number in numbers]
+        self._numbers = {key: number for number, key in enumerate(self._keys)}
+        self.rows, self.vectors = self.rows[numbers], self.vectors[numbers]
 
     def _draw(self, count: int) -> list[dict[str, Value]]:
         try:
@@ -91,7 +103,8 @@ class Pool:
         for config in configs:
             key = config_key(config)
             if key not in self._numbers:
-                self._numbers[key] = len(self.configs) + len(fresh)
+                self._numbers[key] = len(self._keys)
+                self._keys.append(key)
                 fresh.append(dict(config))
         self.configs += fresh
         rows = self.encoding.rows(fresh)

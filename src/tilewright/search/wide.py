@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.knobs import Value
@@ -9,7 +10,9 @@ from tilewright.record import Config, Resources, config_key
 from tilewright.search.base import History
 from tilewright.search.cost import CostSampler
 from tilewright.search.model import Estimate
+from tilewright.search.past_result import PastResult, Relate
 from tilewright.search.study import StudyProposer
+from tilewright.workload import Workload
 
 if TYPE_CHECKING:
     from tilewright.space import SearchSpace
@@ -23,13 +26,32 @@ class CostProposer(StudyProposer):
         seed: of all draws.
         history: results known from before.
         estimate: an analytic estimate of a config's time, where there is one.
-        turns: without an estimate, choose every second point by densities.
+        turns: without an estimate, choose every fourth point by densities.
+        past, features: results of other workloads, and what tells this one from them.
+        relate: makes such a result of what is heard of another workload of the session.
     """
 
-    def __init__(self, space: SearchSpace, *, seed: int, history: History = (), estimate: Estimate | None = None, turns: bool = True) -> None:
-        self._sampler = CostSampler(space, seed=seed, estimate=estimate, turns=turns)
+    def __init__(
+        self,
+        space: SearchSpace,
+        *,
+        seed: int,
+        history: History = (),
+        estimate: Estimate | None = None,
+        turns: bool = True,
+        past: Sequence[PastResult] = (),
+        features: Sequence[float] = (),
+        relate: Relate | None = None,
+    ) -> None:
+        self._relate = relate
+        self._sampler = CostSampler(space, seed=seed, estimate=estimate, turns=turns, past=past, features=features)
         super().__init__(space, self._sampler, seed=seed, history=history)
         self._ready: dict[str, dict[str, Value]] = {}
+
+    def heard(self, workload: Workload, config: Config, time_us: float | None) -> None:
+        """Learn from another workload's candidate."""
+        if self._relate is not None:
+            self._sampler.heard(self._relate(workload, config, time_us))
 
     def widen(self, count: int) -> list[dict[str, Value]]:
         """Configs worth building next, the author's candidates before the model's."""

@@ -1,0 +1,57 @@
+"""A few configs in which every candidate of every knob occurs: what to compile so that a fault in one branch of a template shows."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from typing import Final
+
+from tilewright.knobs import SCHEDULE, Config, Value, typed_key
+from tilewright.points import SearchSpace
+from tilewright.record import config_key
+
+# Spaces of at most so many points are listed; of larger ones so many configs are drawn. guess: a second or two, in which a
+# candidate of 1 legal point in 220 is met with 99%.
+_LISTED: Final = 20_000
+_DRAWN: Final = 1_000
+
+
+def each_candidate(space: SearchSpace, seed: int = 0) -> list[dict[str, Value]]:
+    """Legal configs that together have every candidate that a legal config of the sample has, the author's candidates before others.
+
+    Each schedule's knobs count by themselves: a branch of one template is not that of another.
+
+    Args:
+        space: to choose from.
+        seed: of the draws, where the space is too large to list.
+
+    Raises:
+        SpaceError: nothing is legal.
+    """
+    pool = list(space.enumerate()) if space.size_bound() <= _LISTED else space.sample(_DRAWN, random.Random(seed))
+    first = space.suggestions() or [space.default()]
+    chosen: list[dict[str, Value]] = []
+    distinct = {config_key(config): config for config in (*first, *pool)}
+    pairs = [(config, _pairs(config)) for config in distinct.values()]
+    missing = {pair for _, had in pairs for pair in had}
+    while missing:
+        # Earlier ones win ties, so the author's candidates do.
+        best, had = max(pairs, key=lambda item: len(missing & item[1]))
+        chosen.append(best)
+        missing -= had
+    return chosen
+
+
+def _pairs(config: Config) -> frozenset[tuple[object, ...]]:
+    schedule = config.get(SCHEDULE)
+    return frozenset((schedule, name, typed_key(value)) for name, value in config.items())
+
+
+def absent(space: SearchSpace, configs: Iterable[Config]) -> list[str]:
+    """Candidates that none of the configs has, as `knob=value`: a `require` refuses them, or legal points with them are rare."""
+    had = {(name, typed_key(value)) for config in configs for name, value in config.items()}
+    return [f"{knob.name}={_text(value)}" for knob in space.knobs for value in knob.values if (knob.name, typed_key(value)) not in had]
+
+
+def _text(value: Value) -> str:
+    return "x".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -1,0 +1,141 @@
+"""Tuning logs as a start: what other workloads, targets and template versions say, as searchers take it."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tilewright.errors import LogError
+from tilewright.estimate import estimate_for
+from tilewright.library import shipped_templates
+from tilewright.log import TuningLog
+from tilewright.operator import OperatorSpec
+from tilewright.record import Config, Record, Resources, Status
+from tilewright.result import learned_us
+from tilewright.search.past_result import PastResult
+from tilewright.target import Target
+from tilewright.workload import Workload
+
+# How far apart another word or another kind of device sets two workloads, in doublings of a dim, as in `transfer.distance`.
+_WORD_DOUBLINGS: Final = 8.0
+_DEVICE_DOUBLINGS: Final = 2.0
+# Sources that a search learns from, the nearest, and results of each: its best, and others at even steps. guess: a search can take in some
+# hundred results at its start before that costs more time than a candidate.
+_SOURCES: Final = 8
+_RESULTS: Final = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kinship:
+    """How one workload's search sees others' results.
+
+    Attributes:
+        workload, target: what is searched for.
+        spec: the operator's, for estimates; None without one.
+    """
+
+    workload: Workload
+    target: Target
+    spec: OperatorSpec | None = None
+    _estimates: dict[tuple[str, str], Callable[[Config, Resources | None], float | None] | None] = field(default_factory=dict)
+
+    @property
+    def features(self) -> tuple[float, ...]:
+        """This workload's place: log2 of its dims, and no difference in anything else."""
+        return self.place(self.workload, self.target)
+
+    def place(self, workload: Workload, target: Target) -> tuple[float, ...]:
+        """Another workload's place, in doublings: log2 of its dims, and where its words and device differ."""
+        mine, other = self.workload, workload
+        dims = [math.log2(other.dims.get(name, 1)) for name in sorted(mine.dims)]
+        words = {**mine.dtypes, **mine.layout}
+        differing = [_WORD_DOUBLINGS * ({**other.dtypes, **other.layout}.get(name) != words[name]) for name in sorted(words)]
+        device = 0.0 if target.key == self.target.key else _DEVICE_DOUBLINGS if target.arch == self.target.arch else _WORD_DOUBLINGS
+        return (*dims, *differing, device)
+
+    def heard(self, workload: Workload, config: Config, time_us: float | None) -> PastResult:
+        """One result of another workload of the same session."""
+        return self.result(workload, self.target, config, time_us, None)
+
+    def result(self, workload: Workload, target: Target, config: Config, time_us: float | None, resources: Resources | None) -> PastResult:
+        """One result of another workload."""
+        key = (workload.key, target.key)
+        if key not in self._estimates:
+            self._estimates[key] = estimate_for(self.spec, workload, target) if self.spec is not None else None
+        estimate = self._estimates[key]
+        try:
+            estimated = estimate(config, resources) if estimate is not None and time_us is not None else None
+        except (LookupError, TypeError, ValueError):  # written for another version of the template
+            estimated = None
+        return PastResult(
+            source=f"{workload.key} {target.key}",
+            features=self.place(workload, target),
+            config=config,
+            time_us=time_us,
+            estimate_us=estimated if estimated is not None and math.isfinite(estimated) else None,
+            resources=resources if target.arch == self.target.arch else None,
+        )
+
+
+def default_history(operator: str, log: Path | None) -> list[Path]:
+    """The logs of an operator that come with Tilewright, by their names, and the session's own where it is given and there."""
+    shipped = shipped_templates()
+    logs = sorted((shipped.parent / "tuning_logs").rglob(f"{operator}*.jsonl*")) if shipped is not None else []
+    return [*logs, *([log] if log is not None and log.exists() else [])]
+
+
+class LogHistory:
+    """Records of some logs, read when first asked for.
+
+    Args:
+        paths: tuning logs.
+    """
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._paths = tuple(paths)
+
+    @functools.cached_property
+    def _sources(self) -> dict[tuple[str, str], list[Record]]:
+        """Records by workload and target, the fastest first."""
+        found: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
+        for path in self._paths:
+            try:
+                lines = TuningLog(path).read().lines
+            except (LogError, OSError):  # a search can do without
+                continue
+            for line in lines:
+                if isinstance(line, Record) and line.status is not Status.CUT:
+                    found[line.workload.key, line.target.key].append(line)
+        return {key: sorted(records, key=lambda record: learned_us(record) or math.inf) for key, records in found.items()}
+
+    def past(self, kinship: Kinship) -> tuple[PastResult, ...]:
+        """What the logs say to a workload's search: of other workloads of its operator, or of other targets.
+
+        The workload's own records on its own target are left out: they are no hearsay, and the session reads them from its log.
+        """
+        mine = (kinship.workload.key, kinship.target.key)
+        place = kinship.features
+        near = [
+            (sum(abs(one - other) for one, other in zip(place, kinship.place(records[0].workload, records[0].target), strict=True)), key)
+            for key, records in self._sources.items()
+            if key != mine and records[0].workload.operator == kinship.workload.operator and records[0].target.backend == kinship.target.backend
+        ]
+        results: list[PastResult] = []
+        for _, key in sorted(near)[:_SOURCES]:
+            for record in _thinned(self._sources[key]):
+                results.append(kinship.result(record.workload, record.target, record.config, learned_us(record), record.resources))
+        return tuple(results)
+
+
+def _thinned(records: Sequence[Record]) -> list[Record]:
+    """The best half as many, and others at even steps."""
+    if len(records) <= _RESULTS:
+        return list(records)
+    best = _RESULTS // 2
+    step = (len(records) - best) / (_RESULTS - best)
+    return [*records[:best], *(records[best + int(turn * step)] for turn in range(_RESULTS - best))]

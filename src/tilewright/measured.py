@@ -1,0 +1,99 @@
+"""What a record holds of a candidate's build, check and times."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the binaries of a candidate need, the largest over its kernels.
+
+    Attributes:
+        shared_memory_bytes: shared memory of a block.
+        registers: registers of a thread; None where the target's binary does not say.
+        spill_bytes: bytes spilled by register allocation (stores and loads); None where not known.
+        stack_bytes: stack frame of a thread.
+        scratch_bytes: global scratch that the kernels and the workspace of `launch` ask for.
+        num_warps: warps of a block.
+    """
+
+    shared_memory_bytes: int
+    registers: int | None = None
+    spill_bytes: int | None = None
+    stack_bytes: int | None = None
+    scratch_bytes: int = 0
+    num_warps: int | None = None
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The correctness verdict: the largest errors over the outputs, what was allowed, and the ragged neighbour checked too."""
+
+    rel_norm: float
+    max_error: float
+    rel_norm_allowed: float
+    max_error_allowed: float
+    ragged: str = ""
+
+
+class Anchor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A fixed kernel that was timed around a candidate, on the same device at the same moment.
+
+    Attributes:
+        kind: `compute` (a matrix product) or `memory` (a copy), whichever bounds the workload.
+        median_us: what it took.
+        nominal_us: what it stands for: the time that the target's data sheet lets expect. Always the same for a target, so that
+            times anchored in two sessions compare.
+        samples: how many.
+    """
+
+    kind: str
+    median_us: float
+    nominal_us: float
+    samples: int = 1
+
+
+class DeviceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What NVML said while a candidate ran; fields that it refuses are left out.
+
+    Attributes:
+        sm_mhz, memory_mhz: clocks.
+        power_w: drawn.
+        temperature_c: of the chip.
+        throttle: why clocks are held down, such as `sw_power_cap`; empty where they are not.
+    """
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    throttle: list[str] = msgspec.field(default_factory=list)
+
+
+class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Times of one candidate.
+
+    Attributes:
+        protocol: name of the timing protocol (`graph/2`, `events/2`, `interpreter/1`, or a recording's); times compare only
+            within one.
+        median_us, min_us, max_us: of one call, over the samples.
+        cv: coefficient of variation of the samples.
+        samples: how many.
+        times_us: the samples, where kept.
+        anchor: the kernel that tells how fast the device was at that moment; None where none was timed.
+        state: clocks, power and throttling meanwhile, where they could be read.
+    """
+
+    protocol: str
+    median_us: float
+    min_us: float
+    max_us: float
+    cv: float = 0.0
+    samples: int = 1
+    times_us: list[float] = msgspec.field(default_factory=list)
+    anchor: Anchor | None = None
+    state: DeviceState | None = None
+
+    @property
+    def ranked_us(self) -> float:
+        """What it is ranked by: the median at the anchor's nominal speed; as measured where there is no anchor, or one that took no time."""
+        return self.median_us if self.anchor is None or not self.anchor.median_us else round(self.median_us * self.anchor.nominal_us / self.anchor.median_us, 3)

@@ -1,0 +1,190 @@
+"""Other workloads' results as a start: they help where they hold, and are left aside where they do not."""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tilewright.history import Kinship, LogHistory, default_history
+from tilewright.library import find_operator
+from tilewright.log import TuningLog
+from tilewright.record import Config, Measurement, Record, Resources, Status
+from tilewright.search import make_proposer
+from tilewright.search.foresight import Foresight
+from tilewright.search.past import Past
+from tilewright.search.past_result import PastResult
+from tilewright.search.pool import Pool
+from tilewright.space import Cfg, Space
+from tilewright.target import named_target
+
+H200 = named_target("sm_90")
+
+
+def tiles(cfg: Cfg) -> None:
+    m = cfg.define_knob("m", [16, 32, 64, 128, 256])
+    n = cfg.define_knob("n", [16, 32, 64, 128, 256])
+    cfg.define_knob("warps", [2, 4, 8, 16])
+    cfg.define_knob("stages", [2, 3, 4, 5])
+    cfg.require(m * n <= 128 * 256, "accumulator")
+
+
+SPACE = Space({"s": tiles})
+CONFIGS = list(SPACE.enumerate())
+
+
+def log2(config: Config, name: str) -> float:
+    return math.log2(float(str(config[name])))
+
+
+def time_us(config: Config, rows: float) -> float:
+    """A time whose best tile follows the workload's rows, jagged by what all knobs together are."""
+    jag = random.Random(f"{sorted(config.items())}").random()
+    tile = abs(log2(config, "m") - min(rows, 7)) + abs(log2(config, "n") - 7)
+    return 100 * math.exp(0.35 * tile + 0.2 * abs(log2(config, "warps") - 3) + 0.1 * abs(float(str(config["stages"])) - 4) + 0.1 * jag)
+
+
+def results(rows: float, *, count: int = 60, scrambled: bool = False) -> list[PastResult]:
+    rng = random.Random(int(rows))
+    chosen = rng.sample(CONFIGS, count)
+    times = [time_us(config, rows) for config in chosen]
+    if scrambled:
+        rng.shuffle(times)
+    return [PastResult(source=f"{rows}", features=(rows,), config=config, time_us=time) for config, time in zip(chosen, times, strict=True)]
+
+
+def reached(rows: float, past: list[PastResult], count: int, seeds: int = 6) -> float:
+    """Geometric mean over seeds of the optimum's time over the best found."""
+    best = min(time_us(config, rows) for config in CONFIGS)
+    logs = []
+    for seed in range(seeds):
+        proposer = make_proposer("cost", SPACE, seed=seed, past=past, features=(rows,))
+        found = math.inf
+        for _ in range(count):
+            config = proposer.ask()
+            assert config is not None
+            found = min(found, time_us(config, rows))
+            proposer.tell(config, time_us(config, rows))
+        logs.append(math.log(best / found))
+    return math.exp(sum(logs) / seeds)
+
+
+def test_results_of_workloads_alike_lead_to_the_best_at_once():
+    past = [result for rows in (5.0, 7.0, 8.0) for result in results(rows)]
+    cold, warm = reached(6.0, [], 6), reached(6.0, past, 6)
+    assert warm > 0.9
+    assert warm > cold + 0.1
+
+
+@pytest.mark.parametrize(
+    "past", [[r for rows in (5.0, 7.0, 8.0) for r in results(rows, scrambled=True)], results(40.0)], ids=["scrambled", "one unlike source"]
+)
+def test_a_history_that_misleads_costs_no_more_than_noise(past):
+    assert reached(6.0, past, 24) > reached(6.0, [], 24) - 0.06
+
+
+def test_trust_is_what_held_among_the_sources_themselves():
+    encoding = Pool(SPACE, seed=0).encoding
+    told = Past(encoding, [r for rows in (5.0, 7.0, 8.0) for r in results(rows)], (6.0,), estimated=False)
+    noise = Past(encoding, [r for rows in (5.0, 7.0, 8.0) for r in results(rows, scrambled=True)], (6.0,), estimated=False)
+    near, far = (Past(encoding, results(rows), (6.0,), estimated=False) for rows in (7.0, 30.0))
+    assert told.tried and told.trust > 0.7 and told.spread is not None and told.spread < 0.4
+    assert noise.trust < 0.2
+    assert not near.tried and near.trust > 5 * far.trust
+
+
+@pytest.mark.parametrize("estimated", [True, False])
+def test_a_history_without_anything_to_learn_from_says_nothing(estimated):
+    encoding = Pool(SPACE, seed=0).encoding
+    failed = [replace(result, time_us=None) for result in results(7.0)]
+    assert len(Past(encoding, failed, (6.0,), estimated=estimated)) == 0
+    flat = [replace(result, source=str(turn % 3), time_us=5.0, estimate_us=5.0) for turn, result in enumerate(results(7.0))]
+    mean, _ = Past(encoding, flat, (6.0,), estimated=estimated).expect(Pool(SPACE, seed=0).vectors)
+    assert abs(mean).max() < 1e-6
+    proposer = make_proposer("cost", SPACE, seed=0, estimate=(lambda config, resources: 1.0) if estimated else None, past=failed, features=(6.0,))
+    assert proposer.ask() is not None
+
+
+def test_knobs_and_values_of_other_versions_are_matched_by_name_or_left_out():
+    encoding = Pool(SPACE, seed=0).encoding
+    foreign = [replace(result, config={**result.config, "warps": 32, "unroll": 7}) for result in results(7.0)]
+    past = Past(encoding, foreign, (6.0,), estimated=False)
+    mean, deviation = past.expect(Pool(SPACE, seed=0).vectors)
+    assert len(past) == len(foreign)
+    assert all(map(math.isfinite, [*mean, *deviation]))
+
+
+def test_results_heard_during_a_search_count_once_there_are_some():
+    proposer = make_proposer("cost", SPACE, seed=0, features=(6.0,), relate=lambda workload, config, time: results_of(config, time))
+    workload = find_operator("matmul").spec.workload("M=64,N=64,K=64")
+    for config in random.Random(1).sample(CONFIGS, 64):
+        proposer.heard(workload, config, time_us(config, 7.0))  # type: ignore[attr-defined]
+    config = proposer.ask()
+    asked = []
+    for _ in range(6):
+        config = proposer.ask()
+        assert config is not None
+        asked.append(time_us(config, 6.0))
+        proposer.tell(config, asked[-1])
+    assert min(asked) < 2.5 * min(time_us(config, 6.0) for config in CONFIGS)
+
+
+def results_of(config: Config, time: float | None) -> PastResult:
+    return PastResult(source="heard", features=(7.0,), config=config, time_us=time)
+
+
+def test_resources_are_foreseen_from_other_builds():
+    pool = Pool(SPACE, seed=0)
+    foresight = Foresight(pool)
+
+    def needs(config: Config) -> Resources:
+        m, n, warps, stages = (float(str(config[name])) for name in ("m", "n", "warps", "stages"))
+        wanted = m * n / (32 * warps) + 30
+        return Resources(
+            shared_memory_bytes=int((m + n) * 128 * stages), registers=int(min(wanted, 255)), spill_bytes=int(8 * max(wanted - 255, 0)), num_warps=int(warps)
+        )
+
+    rng = random.Random(0)
+    built = rng.sample(range(len(pool)), 60)
+    for number in built:
+        foresight.add(number, needs(pool.configs[number]))
+    foresight.learn()
+    import numpy as np
+
+    rest = np.array([number for number in range(len(pool)) if number not in built])
+    for number, foreseen in zip(rest, foresight.foresee(rest), strict=True):
+        real = needs(pool.configs[number])
+        assert foreseen.num_warps == real.num_warps
+        assert abs(math.log2(foreseen.shared_memory_bytes / real.shared_memory_bytes)) < 0.6
+
+
+def test_logs_give_the_nearest_workloads_results_and_not_ones_own(tmp_path: Path):
+    operator = find_operator("matmul")
+    kinship = Kinship(workload=operator.spec.workload("M=4096,N=4096,K=4096,dtype=bfloat16"), target=H200, spec=operator.spec)
+    config = operator.space(kinship.workload, H200).default()
+    log = TuningLog(tmp_path / "matmul.jsonl")
+    for number, text in enumerate(["M=4096,N=4096,K=4096,dtype=bfloat16", "M=2048,N=4096,K=4096,dtype=bfloat16", "M=1,N=64,K=64,dtype=float16"]):
+        log.append(
+            Record(
+                trial=number,
+                workload=operator.spec.workload(text),
+                target=H200,
+                config=config,
+                status=Status.OK,
+                measurement=Measurement(protocol="graph/1", median_us=100.0, min_us=99.0, max_us=101.0),
+            )
+        )
+    past = LogHistory([log.path, tmp_path / "missing.jsonl"]).past(kinship)
+    assert [result.time_us for result in past] == [100.0, 100.0]
+    assert past[0].features[:3] == (12.0, 11.0, 12.0) or past[0].features[:3] == (12.0, 12.0, 11.0)
+    assert past[0].estimate_us is not None
+    assert past[1].features != past[0].features
+    assert log.path in default_history("matmul", log.path)
+
+
+def test_shipped_logs_are_a_default_history():
+    assert any(path.name.startswith("matmul") for path in default_history("matmul", None))
+    assert not any(path.name.startswith("best") for path in default_history("matmul", None))

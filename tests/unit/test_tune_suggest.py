@@ -1,0 +1,35 @@
+"""`tune --suggest`: another tool's configs are measured first, after the author's default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tilewright.cli import main
+from tilewright.log import TuningLog
+from tilewright.record import Record
+
+RECORDED = Path(__file__).parents[2] / "benchmarks" / "data" / "recorded_gemm_h200.jsonl.gz"
+CONFIGS = """
+import triton
+raise SystemExit("a file of suggestions was run")
+configs = [triton.Config({"BM": 128, "BN": n, "BK": 64}, num_warps=8, num_stages=4) for n in (256, 128)] + [triton.Config({"BM": 512, "BN": 512})]
+"""
+
+
+def test_suggestions_are_measured_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, log = tmp_path / "configs.py", tmp_path / "log.jsonl"
+    file.write_text(CONFIGS)
+    command = ["tune", "recorded_gemm", "-w", "M=4096,N=4096,K=4096", "--device", f"recorded:{RECORDED}", "--trials", "3", "--log", str(log)]
+    command += ["--suggest", str(file), "--map", "W=num_warps", "--map", "S=num_stages"]
+    assert main([*command, "--dry-run"]) == 0
+    said = capsys.readouterr()
+    assert "BM=128 BN=256 BK=64 W=8 S=4" in said.out
+    assert "2 first candidates of 3 configs" in said.err
+    assert "refused 1:\n  line 4: not in the recording" in said.err
+    assert main(command) == 0
+    configs = [line.config for line in TuningLog(log).read().lines if isinstance(line, Record)]
+    assert [(config["BM"], config["BN"], config["W"]) for config in configs] == [(16, 16, 2), (128, 256, 8), (128, 128, 8)]
+    assert main([*command[:-6], "--map", "W=num_warps"]) == 2
+    assert "give the file with --suggest" in capsys.readouterr().err
