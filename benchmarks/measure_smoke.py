@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--operator", default="matmul")
     parser.add_argument("-w", "--workload", action="append", help="workload parameters; may be given again")
     parser.add_argument("--configs", type=int, default=12)
-    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 1))
+    parser.add_argument("--jobs", type=int, default=max(1, len(os.sched_getaffinity(0)) - 1))
     options = parser.parse_args()
     operator = find_operator(options.operator)
     began = time.perf_counter()

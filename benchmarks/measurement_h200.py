@@ -45,7 +45,7 @@ from tilewright.template import Source
 from tilewright.tuner import tune
 from tilewright.workload import Workload
 
-JOBS = max(1, (os.cpu_count() or 2) - 1)
+JOBS = max(1, len(os.sched_getaffinity(0)) - 1)
 SESSIONS = 8
 NEIGHBOURS = 4  # other schedules measured around the one looked at
 STABILITY = (
@@ -156,7 +156,7 @@ def quiet() -> Iterator[None]:
 @contextmanager
 def burning() -> Iterator[None]:
     """Every core busy."""
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: sum(range(10**5))"]) for _ in range(os.cpu_count() or 1)]
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: sum(range(10**5))"]) for _ in range(len(os.sched_getaffinity(0)))]
     try:
         yield
     finally:

@@ -99,16 +99,16 @@ def _chosen(lines: Iterable[Line]) -> dict[tuple[str, str, str], tuple[Record, b
             continue
         workload, target = keys.workload(record.workload), keys.target(record.target)
         if record.status in WRONG:
-            wrong.add((workload, target, config_key(record.config), record.source))
+            wrong.add((workload, target, keys.config(record.config), record.source))
         elif record.status is Status.OK and record.measurement is not None:
             candidates[workload, target, record.measurement.protocol].append(record)
     wrong |= wrong_in(races, keys)
     won = winners(races, keys)
     chosen: dict[tuple[str, str, str], tuple[Record, bool]] = {}
     for (workload, target, protocol), group in sorted(candidates.items(), key=lambda item: item[0]):
-        right = [record for record in group if (workload, target, config_key(record.config), record.source) not in wrong] if wrong else group
+        right = [record for record in group if (workload, target, keys.config(record.config), record.source) not in wrong] if wrong else group
         first = won.get((workload, target, protocol), frozenset())
-        raced = [record for record in right if (config_key(record.config), record.source) in first] if first else []
+        raced = [record for record in right if (keys.config(record.config), record.source) in first] if first else []
         if raced or right:
             chosen[workload, target, protocol] = (_least(raced or right), bool(raced))
     return chosen

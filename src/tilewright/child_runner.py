@@ -133,7 +133,10 @@ class ChildRunner:
         self._worker.start()
         self._check_device(self._worker.info)
         warm_s, self._warm_s = self._warm_s, _REWARM_S
-        result = self._expect(self._staged("open", {"warm_s": warm_s}, _OPEN_TIMEOUT_S), "the device cannot be opened")
+        reply = self._staged("open", {"warm_s": warm_s}, _OPEN_TIMEOUT_S)
+        if reply.kind == "died":  # or was dead, killed while it waited for its first job
+            reply = self._staged("open", {"warm_s": warm_s}, _OPEN_TIMEOUT_S)
+        result = self._expect(reply, "the device cannot be opened")
         self._baseline_bytes = int(result["rss_bytes"])
         self._opened = self._worker.pid
 

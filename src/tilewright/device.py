@@ -193,7 +193,7 @@ def open_device(
 
 
 def _open_children(device: str, name: str, templates: Sequence[Path], target: str | None, jobs: int | None, *, ahead: bool, timeline: Timeline) -> Device:
-    jobs = jobs or max(1, (os.cpu_count() or 2) - 1)
+    jobs = jobs or max(1, len(os.sched_getaffinity(0)) - 1)  # a container or taskset may leave fewer than the machine has
     if target is not None and device != "interpreter":
         raise UsageError(f"--target {target}: {device} is its own target; --target is for work without a GPU")
     nursery = nursery_of_session() if device != "interpreter" else None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import ceil, exp, log, log2, nan, prod, sqrt
+from math import ceil, exp, floor, log, log2, nan, prod, sqrt
 from typing import Final
 
 from tilewright.operator import OperatorSpec
@@ -46,8 +46,9 @@ _MOST_REGISTERS: Final = 255
 # The same as three guesses, over which the general estimate is averaged: on the same recording, the best 8 by estimate of 64 random
 # builds hold a point at 97.4% of the best of the 64 (geometric mean); 95.8% with the middle one alone, 95.8% with all rounded to powers of 2.
 _OTHER_REGISTERS: Final = (28.0, 40.0, 60.0)
-# Operations for each byte moved from which an operator is taken for a product, whose operands are read again and again. guess.
-_REUSE: Final = 16
+# Operations for each byte moved from which an operator is taken for a product, whose operands are read again and again. guess: 16 rows by a
+# large matrix of 16 bits, the fewest that fill a tensor core's tile, are a little under 16.
+_REUSE: Final = 8
 _SMALLEST_SIDE: Final = 16.0
 _WARPGROUP_ROWS: Final = 64
 # Bytes in flight of a program that buffers nothing in shared memory. guess: what fits its registers.
@@ -202,7 +203,7 @@ def general_us(
         dtype: torch name, for the peak rate.
         resources: what the build needs.
         element_bytes: of the operands.
-        programs: of the launch, where known: they tell the tile's size better than registers.
+        programs: of the launch, where known: they tell the tile's size better than registers, unless programs stay for several tiles.
 
     Returns:
         The estimate, or None where a block does not fit a multiprocessor.
@@ -217,39 +218,47 @@ def general_us(
         resident = 1
     sms = target.sm_count
     bandwidth = (target.bandwidth_gb_s or 1000.0) * 1e3 * _DRAM_SHARE
-    moving = bytes_moved / bandwidth
-    slower = spilling(resources.spill_bytes or 0)
+    moving, slower = bytes_moved / bandwidth, spilling(resources.spill_bytes or 0)
     elements = float(max(prod(outputs), 1))
     if flops <= _REUSE * bytes_moved:
-        # Each multiprocessor draws its share of the bandwidth, if it has a program at all.
-        return moving * max(1.0, sms / programs if programs else 1.0) * slower + _LAUNCH_US
+        # A multiprocessor without a program draws nothing; the others draw more than their share, up to what one can.
+        drawing = min(programs, sms) if programs else sms
+        return max(moving, bytes_moved / (drawing * _L2_BYTES_PER_SM_US)) * slower + _LAUNCH_US
     depth = flops / 2 / elements
     lower, higher = sorted((float(outputs[-1]), elements / max(outputs[-1], 1)))
     rate = target.tflops.get(dtype, 0.0) * 1e6 / sms or _L2_BYTES_PER_SM_US * 64
     in_flight = max(shared, _LEAST_IN_FLIGHT_BYTES)
 
-    def tiled(tile: float) -> float:
-        height = min(sqrt(tile), float(2 ** ceil(log2(max(lower, _SMALLEST_SIDE)))))
+    threads = warps * target.warp_size
+    # What a thread spilled were registers too.
+    needed = registers + (resources.spill_bytes or 0) / 8
+    tiles = [min(max(needed - other, 4.0), 256.0) * threads for other in _OTHER_REGISTERS]
+    # No program holds more results than it has registers: one with a larger share takes tile after tile, and says nothing of their size.
+    known = programs if programs and elements / programs <= needed * threads else 0
+
+    def tiled(tile: float, held: float) -> float:
+        """Time with tiles of so many results, where a block has room for so many: it may be higher than the result."""
+        highest = float(2 ** ceil(log2(max(lower, _SMALLEST_SIDE))))
+        height = min(2.0 ** floor(log2(tile) / 2) if known else sqrt(tile), highest)  # Triton's sides are powers of two
         width = tile / height
-        blocks = ceil(lower / height) * ceil(higher / width)
+        padding = max(held / tile, 1.0) if height == highest else 1.0
+        blocks = known or ceil(lower / height) * ceil(higher / width)
         share = _PER_WARP_MMA if warps < _BUSY_WARPS or height < _WARPGROUP_ROWS > width else width / (width + _HALF_RATE_COLUMNS)
         read = (height + width) * depth * element_bytes
 
-        def wave(held: int) -> float:
-            fed = min(1.0, held * warps / _BUSY_WARPS)
-            computing = held * 2.0 * tile * depth / (rate * share * fed)
-            loop = overlapped(computing, held * read / _L2_BYTES_PER_SM_US, read * _LATENCY_US / in_flight)
-            return loop + held * tile * element_bytes / (bandwidth / sms) * _STORE_SHARE + _STORE_LATENCY_US
+        def wave(blocks_held: int) -> float:
+            fed = min(1.0, blocks_held * warps / _BUSY_WARPS)
+            computing = blocks_held * 2.0 * tile * padding * depth / (rate * share * fed)
+            # Rows that are padding take room in shared memory, and are not read.
+            waiting = (height * padding + width) * depth * element_bytes * _LATENCY_US / in_flight
+            loop = overlapped(computing, blocks_held * read / _L2_BYTES_PER_SM_US, waiting)
+            return loop + blocks_held * tile * element_bytes / (bandwidth / sms) * _STORE_SHARE + _STORE_LATENCY_US
 
         full, left = divmod(blocks, sms * resident)
         return max((full * wave(resident) + (wave(ceil(left / sms)) if left else 0.0)) * slower, moving) + _LAUNCH_US
 
-    if programs:
-        return tiled(max(elements / programs, 1.0))
-    # What a thread spilled were registers too.
-    needed = registers + (resources.spill_bytes or 0) / 8
-    tiles = [min(max(needed - other, 4.0), 256.0) * warps * target.warp_size for other in _OTHER_REGISTERS]
-    return exp(sum(log(tiled(tile)) for tile in tiles) / len(tiles))
+    times = [tiled(max(elements / known, 1.0) if known else tile, tile) for tile in tiles]
+    return exp(sum(log(time) for time in times) / len(times))
 
 
 def estimate_for(spec: OperatorSpec, workload: Workload, target: Target) -> Callable[[Config, Resources | None], float | None] | None:
@@ -285,6 +294,7 @@ def estimate_for(spec: OperatorSpec, workload: Workload, target: Target) -> Call
             target=target,
             dtype=dtype,
             resources=resources,
+            programs=resources.programs,
         )
 
     return estimate

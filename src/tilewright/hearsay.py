@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from tilewright.record import Config
+from tilewright.record import Config, Resources
 from tilewright.search import Proposer
 from tilewright.workload import Workload
 
@@ -13,8 +13,8 @@ from tilewright.workload import Workload
 class Listener(Protocol):
     """A searcher that learns from other workloads of its session."""
 
-    def heard(self, workload: Workload, config: Config, time_us: float | None) -> None:
-        """Report another workload's candidate with its time in µs, None where it failed; the config is that workload's."""
+    def heard(self, workload: Workload, config: Config, time_us: float | None, resources: Resources | None) -> None:
+        """Report another workload's candidate: that workload's config, its time in µs (None where it failed), and what its build needed there."""
         ...
 
 
@@ -24,14 +24,14 @@ class Hearsay:
     def __init__(self) -> None:
         self._listener: Listener | None = None
         self._deaf = False
-        self._kept: list[tuple[Workload, Config, float | None]] = []
+        self._kept: list[tuple[Workload, Config, float | None, Resources | None]] = []
 
-    def heard(self, workload: Workload, config: Config, time_us: float | None) -> None:
+    def heard(self, workload: Workload, config: Config, time_us: float | None, resources: Resources | None) -> None:
         """Another workload's candidate has ended."""
         if self._listener is not None:
-            self._listener.heard(workload, config, time_us)
+            self._listener.heard(workload, config, time_us, resources)
         elif not self._deaf:
-            self._kept.append((workload, config, time_us))
+            self._kept.append((workload, config, time_us, resources))
 
     def deliver(self, proposer: Proposer) -> Proposer:
         """The searcher is made; returns it."""

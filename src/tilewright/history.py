@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from msgspec.structs import replace
+
 from tilewright.errors import LogError
 from tilewright.estimate import estimate_for
 from tilewright.library import shipped_templates
@@ -58,9 +60,9 @@ class Kinship:
         device = 0.0 if target.key == self.target.key else _DEVICE_DOUBLINGS if target.arch == self.target.arch else _WORD_DOUBLINGS
         return (*dims, *differing, device)
 
-    def heard(self, workload: Workload, config: Config, time_us: float | None) -> PastResult:
+    def heard(self, workload: Workload, config: Config, time_us: float | None, resources: Resources | None) -> PastResult:
         """One result of another workload of the same session."""
-        return self.result(workload, self.target, config, time_us, None)
+        return self.result(workload, self.target, config, time_us, resources)
 
     def result(self, workload: Workload, target: Target, config: Config, time_us: float | None, resources: Resources | None) -> PastResult:
         """One result of another workload."""
@@ -78,7 +80,8 @@ class Kinship:
             config=config,
             time_us=time_us,
             estimate_us=estimated if estimated is not None and math.isfinite(estimated) else None,
-            resources=resources if target.arch == self.target.arch else None,
+            # The grid is that workload's, and says nothing of this one's.
+            resources=replace(resources, programs=None) if resources is not None and target.arch == self.target.arch else None,
         )
 
 

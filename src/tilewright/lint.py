@@ -3,22 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
 from operator import lt
-from typing import Final, Literal, TypeVar
+from typing import Final, TypeVar
 
 from tilewright.bestfile import protocol_rank
 from tilewright.errors import LogError
+from tilewright.finding import Finding, damaged, fault, race_faults
 from tilewright.identity import Keys
 from tilewright.lint_state import Reached, Trials
 from tilewright.log import LogContents
-from tilewright.record import Line, Measurement, RaceRecord, Record, RecordedSpace, SessionEnd, SessionStart, Status, TrialStart, VendorRecord, config_key
+from tilewright.record import (
+    Line,
+    Measurement,
+    RaceRecord,
+    Record,
+    RecordedSpace,
+    SessionEnd,
+    SessionStart,
+    Status,
+    TrialStart,
+    VendorRecord,
+    config_key,
+)
 from tilewright.recorded_space import RecordedSearchSpace
 from tilewright.target import Target
 from tilewright.workload import Workload
 
-Severity = Literal["fault", "note"]
 _K = TypeVar("_K")
 
 # Statuses of candidates that never ran, so that a time or a verdict beside one was not measured.
@@ -28,23 +39,6 @@ NEVER_RAN: Final = frozenset({Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Stat
 FloorUs = Callable[[Workload, Target], float | None]
 # What is wrong with a record in a line that a look-up reaches.
 Inspect = Callable[[int, "Record"], "Iterator[Finding]"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """Something lint found.
-
-    Attributes:
-        number: of the line, from 1.
-        rule: short name, stable for scripts.
-        severity: a `fault` fails the lint; a `note` is worth knowing.
-        message: what is wrong.
-    """
-
-    number: int
-    rule: str
-    severity: Severity
-    message: str
 
 
 class Lint:
@@ -81,7 +75,8 @@ class Lint:
             case TrialStart():
                 yield from self.belongs(number, line.session)
             case RaceRecord():
-                yield from self._race(number, line)
+                yield from self.race(number, line.session, self.keys.workload(line.workload))
+                yield from race_faults(number, line.racers, line.winner)
             case RecordedSpace():
                 pass
 
@@ -90,11 +85,11 @@ class Lint:
         yield from self.belongs(number, record.session)
         yield from self._measured(number, record.status, record.measurement, record.message, record.workload, record.target)
         if record.status in NEVER_RAN and record.check is not None:
-            yield _fault(number, "status", f"status {record.status} with a correctness verdict, and such a candidate never ran")
+            yield fault(number, "status", f"status {record.status} with a correctness verdict, and such a candidate never ran")
         if record.trial < 0:
-            yield _fault(number, "trial", f"trial {record.trial} is below 0")
+            yield fault(number, "trial", f"trial {record.trial} is below 0")
         if record.build_s < 0:
-            yield _fault(number, "time", f"build_s = {record.build_s} is below 0")
+            yield fault(number, "time", f"build_s = {record.build_s} is below 0")
         self.template(number, record.workload.operator, record.template)
         if record.status is Status.OK and record.measurement is not None:
             key = (self.keys.workload(record.workload), self.keys.target(record.target), record.measurement.protocol)
@@ -105,7 +100,7 @@ class Lint:
         self._counted[session] = self._counted.get(session, 0) + 1
         first = self._trials.setdefault(session, Trials()).add(trial, number)
         if first is not None:
-            yield _fault(number, "duplicate", f"trial {trial} of session {session!r} stands twice, first in line {first}")
+            yield fault(number, "duplicate", f"trial {trial} of session {session!r} stands twice, first in line {first}")
 
     def run(self, session: str, trials: Sequence[int], numbers: Sequence[int], starts: Sequence[int] = ()) -> Iterator[Finding]:
         """Trials of a session in the order of the log, with their lines and those of starts, in which nothing else is wrong."""
@@ -133,7 +128,7 @@ class Lint:
         yield from self._repeated(self._ended, session, number, f"session {session!r} ends twice")
         counted = self._counted.get(session, 0)
         if counted != trials:
-            yield _fault(number, "lost-records", f"session {session!r} says it wrote {trials} records; before its end the log has {counted}")
+            yield fault(number, "lost-records", f"session {session!r} says it wrote {trials} records; before its end the log has {counted}")
         yield from self.belongs(number, session)
 
     def template(self, number: int, operator: str, template: str, count: int = 1) -> None:
@@ -154,42 +149,33 @@ class Lint:
         if (found.best_us, found.number) < (known.best_us, known.number):
             known.best_us, known.number, known.record = found.best_us, found.number, found.record
 
-    def _race(self, number: int, race: RaceRecord) -> Iterator[Finding]:
-        yield from self.belongs(number, race.session)
-        key = (race.session, self.keys.workload(race.workload))
-        yield from self._repeated(self._races, key, number, f"a race of {key[1]} stands twice in session {race.session!r}")
-        if race.winner is not None and not 0 <= race.winner < len(race.racers):
-            yield _fault(number, "race", f"winner {race.winner} is none of the {len(race.racers)} racers")
-        elif race.winner is not None and (race.racers[race.winner].vendor or race.racers[race.winner].status is not Status.OK):
-            yield _fault(number, "race", f"winner {race.winner} is no schedule that ran")
-        for place, racer in enumerate(race.racers):
-            if (racer.median_us is not None) != (racer.status is Status.OK) or (racer.median_us is not None and racer.median_us <= 0):
-                yield _fault(number, "race", f"racer {place} of status {racer.status} with a time of {racer.median_us} µs")
-            if racer.status is not Status.OK and not racer.message:
-                yield _fault(number, "message", f"racer {place} of status {racer.status} without a message")
+    def race(self, number: int, session: str, workload: str) -> Iterator[Finding]:
+        """A race of a session and workload key."""
+        yield from self.belongs(number, session)
+        yield from self._repeated(self._races, (session, workload), number, f"a race of {workload} stands twice in session {session!r}")
 
     def _measured(self, number: int, status: Status, measurement: Measurement | None, message: str, workload: Workload, target: Target) -> Iterator[Finding]:
         if status is not Status.OK and not message:
-            yield _fault(number, "message", f"status {status} without a message")
+            yield fault(number, "message", f"status {status} without a message")
         if measurement is None:
             if status is Status.OK:
-                yield _fault(number, "status", "status ok without a measurement")
+                yield fault(number, "status", "status ok without a measurement")
             return
         if status in NEVER_RAN:
-            yield _fault(number, "status", f"status {status} with a time, and such a candidate never ran")
+            yield fault(number, "status", f"status {status} with a time, and such a candidate never ran")
         if not 0 < measurement.min_us <= measurement.median_us <= measurement.max_us:
-            yield _fault(
+            yield fault(
                 number,
                 "time",
                 f"times out of order: min {measurement.min_us}, median {measurement.median_us}, max {measurement.max_us} µs; all must be above 0 and rising",
             )
         if measurement.samples < 1 or (measurement.times_us and len(measurement.times_us) != measurement.samples):
-            yield _fault(number, "time", f"samples = {measurement.samples} and {len(measurement.times_us)} times kept")
+            yield fault(number, "time", f"samples = {measurement.samples} and {len(measurement.times_us)} times kept")
         if measurement.anchor is not None and not (measurement.anchor.median_us > 0 and measurement.anchor.nominal_us > 0):
-            yield _fault(number, "time", f"an anchor of {measurement.anchor.median_us} µs, nominally {measurement.anchor.nominal_us}; both must be above 0")
+            yield fault(number, "time", f"an anchor of {measurement.anchor.median_us} µs, nominally {measurement.anchor.nominal_us}; both must be above 0")
         floor = self._floor(workload, target)
         if status is Status.OK and floor is not None and measurement.median_us < floor:
-            yield _fault(
+            yield fault(
                 number,
                 "impossible",
                 f"{measurement.median_us} µs is under the roofline's {floor:.4g} µs for {self.keys.workload(workload)} on {target.name}; "
@@ -207,15 +193,15 @@ class Lint:
     def belongs(self, number: int, session: str) -> Iterator[Finding]:
         """A line of a session stands here."""
         if session not in self._started:
-            yield _fault(number, "session", f"session {session!r} has no line of kind `session` before this one")
+            yield fault(number, "session", f"session {session!r} has no line of kind `session` before this one")
             self._started[session] = number  # said once
         elif session in self._ended and self._ended[session] < number:
-            yield _fault(number, "session", f"session {session!r} ended in line {self._ended[session]}")
+            yield fault(number, "session", f"session {session!r} ended in line {self._ended[session]}")
 
     @staticmethod
     def _repeated(seen: dict[_K, int], key: _K, number: int, message: str) -> Iterator[Finding]:
         if key in seen:
-            yield _fault(number, "duplicate", f"{message}, first in line {seen[key]}")
+            yield fault(number, "duplicate", f"{message}, first in line {seen[key]}")
         else:
             seen[key] = number
 
@@ -247,15 +233,6 @@ class Lint:
             if self._inspect is not None:
                 best = self._reached[workload, target, trusted]
                 yield from self._inspect(best.number, best.record)
-
-
-def damaged(number: int, reason: str) -> Finding:
-    """A line that cannot be read."""
-    return _fault(number, "damage", reason)
-
-
-def _fault(number: int, rule: str, message: str) -> Finding:
-    return Finding(number=number, rule=rule, severity="fault", message=message)
 
 
 def lint(
@@ -290,4 +267,4 @@ def _spaces(contents: LogContents) -> Iterator[Finding]:
             try:
                 RecordedSearchSpace(space.knobs, (record.config for record in records.values()))
             except LogError as error:
-                yield _fault(number, "space", str(error))
+                yield fault(number, "space", str(error))

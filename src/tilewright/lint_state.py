@@ -5,8 +5,29 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
 from tilewright.record import Record
+
+
+class Shifted(Sequence[int]):
+    """Numbers, all raised by one: few of those of a large log are ever looked at."""
+
+    __slots__ = ("_by", "_numbers")
+
+    def __init__(self, numbers: Sequence[int], by: int) -> None:
+        self._numbers = numbers
+        self._by = by
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, place: int) -> int: ...
+    @overload
+    def __getitem__(self, place: slice) -> Shifted: ...
+    def __getitem__(self, place: int | slice) -> int | Shifted:
+        return Shifted(self._numbers[place], self._by) if isinstance(place, slice) else self._numbers[place] + self._by
 
 
 class Trials:

@@ -95,6 +95,7 @@ class Loop:
         self._most_in_row = ROW if len(searches) > FEW else 1
         self._sated: set[int] = set()
         self._next: deque[Turn] = deque()
+        self._none_ready = True
         # One ahead of the device hides what choosing costs. The second, whose module the runner loads meanwhile, would be chosen two
         # results late, which a search of one workload feels.
         self._depth = 1 if len(searches) == 1 else 2
@@ -194,6 +195,7 @@ class Loop:
         """Whose turn it is, among candidates that are built; those that need no device are recorded on the way."""
         more = feeding and not self._is_spent()
         ready = [search for search in self._searches if search.pipeline.ready(more=more)]
+        self._none_ready = not ready
         if not ready:
             return None
         self._device.timeline.mark("first build done")
@@ -269,7 +271,8 @@ class Loop:
             self._sated.clear()  # a search that wanted nothing a moment ago, while another's candidates were under way
             return self.feed() or any(search.pipeline.ready(more=more) for search in self._searches)
         else:
-            return False
+            # A build may have ended since there was nothing to choose from.
+            return self._none_ready and any(search.pipeline.ready(more=more) for search in self._searches)
         self._sated.clear()
         return True
 

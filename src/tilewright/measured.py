@@ -15,6 +15,8 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         stack_bytes: stack frame of a thread.
         scratch_bytes: global scratch that the kernels and the workspace of `launch` ask for.
         num_warps: warps of a block.
+        programs: blocks of the launch, of the kernel with the largest blocks; they are this workload's, whatever else the binary
+            serves. None where not known.
     """
 
     shared_memory_bytes: int
@@ -23,6 +25,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stack_bytes: int | None = None
     scratch_bytes: int = 0
     num_warps: int | None = None
+    programs: int | None = None
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

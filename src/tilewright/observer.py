@@ -38,7 +38,7 @@ class Progress:
         vendors: vendors' kernels, once measured.
         best: the fastest correct record so far.
         default: the record of the author's default schedule.
-        done: records so far, those of a resumed session included.
+        done: trials that ended, those of a resumed session included; a wide searcher's failed builds are records besides.
         asked: candidates asked for; `asked - done` are being built or wait for the device.
         statuses: records by status.
     """

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import Final
 
 from tilewright.allocation import LEAST_TRIALS
 from tilewright.builder import BuildOutcome, BuildRequest
@@ -24,6 +25,9 @@ from tilewright.space import SearchSpace
 from tilewright.template import Source
 from tilewright.transfer import translate
 from tilewright.workload import Workload
+
+# Of a wide searcher's builds that fail, one in so many counts as a trial, and no trial has more builds: the search benchmark's bound.
+MOST_BUILDS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +69,7 @@ class Pipeline:
         known: keys of configs that have a record.
 
     Attributes:
-        asked: candidates chosen to be measured, or whose build failed; with those that had a record from the start.
+        asked: trials, given or done: candidates to be measured, or whose build failed (see `is_trial`), and those with a record from the start.
         exhausted: whether there is no candidate left to hand to the builder.
         ahead: builds that a wide searcher may have besides `Device.width` for each measurement, so that builders do not wait for those.
         hearsay: where results of other workloads go.
@@ -106,7 +110,8 @@ class Pipeline:
         self._queue: deque[Candidate] = deque()  # to be measured in this order
         self._building: dict[str, Candidate] = {}  # of a wide searcher, as are those that are
         self._built: dict[str, Candidate] = {}
-        self._builds = 0
+        self._builds = self._failures = 0
+        self._aside: set[str] = set()  # a wide searcher's whose build failed, and that are no trials
 
     @functools.cached_property
     def _proposer(self) -> Proposer:
@@ -133,19 +138,21 @@ class Pipeline:
 
     def hint(self, config: Config) -> None:
         """Try another workload's config soon, where this one's space has it."""
-        known = translate(config, self._space)
-        if known is not None and config_key(known) not in self._known:
+        if (known := translate(config, self._space)) is not None and config_key(known) not in self._known:
             self._hints.append(known)
 
     def give(self, config: Config) -> bool:
         """Have another workload's config built and measured, where this one's space has it and it is new."""
-        known = translate(config, self._space)
-        if known is None or config_key(known) in self._known:
+        if (known := translate(config, self._space)) is None or config_key(known) in self._known:
             return False
         for waiting in (self._building, self._built):
             waiting.pop(config_key(known), None)
         self._enqueue(known)
         return True
+
+    def is_trial(self, config: Config) -> bool:
+        """Whether a candidate counts: a wide searcher's failed build is a record, but a trial only once in eight times."""
+        return config_key(config) not in self._aside
 
     def tell(self, config: Config, time_us: float | None) -> None:
         """Let the searcher learn what came of a candidate."""
@@ -157,15 +164,13 @@ class Pipeline:
 
     def feed(self) -> bool:
         """Hand one more candidate to the builder; False where there is none, now or (`exhausted` is set) at all."""
-        config = self._given()
-        if config is not None:
+        if (config := self._given()) is not None:
             self._enqueue(config)
             return True
         if self._default_only:
             self.exhausted = True
             return False
-        wide = self._wide
-        if wide is not None:
+        if (wide := self._wide) is not None:
             return self._widen(wide)
         while (config := self._proposer.ask()) is not None and config_key(config) in self._known:
             pass  # a hint was quicker, and its result is not told yet
@@ -194,14 +199,17 @@ class Pipeline:
 
     def _widen(self, wide: WideProposer) -> bool:
         self._harvest(wide)
-        if self._builds >= self._device.width * (self.asked + 1) + self.ahead:
+        width, turns = self._device.width, self.asked + 1  # builds that fail leave room for others
+        if self._builds - len(self._aside) >= width * turns + self.ahead or self._builds >= max(width, MOST_BUILDS) * turns + self.ahead:
             return False
-        for config in wide.widen(1):
-            key = config_key(config)
+        passed: set[str] = set()
+        # What was given past the searcher, the default above all, is often what it wants first: that is no sign of its wanting nothing.
+        while (config := next(iter(wide.widen(1)), None)) is not None and (key := config_key(config)) not in passed:
             if key not in self._known and key not in self._building and key not in self._built:
                 self._builds += 1
                 self._building[key] = self.candidate(config)
                 return True
+            passed.add(key)
         self.exhausted = not (self._building or self._built or self._queue)
         return False
 
@@ -218,7 +226,11 @@ class Pipeline:
             else:
                 # It has failed already: there is nothing to choose, only a record to write.
                 self._known.add(key)
-                self.asked += 1
+                self._failures += 1
+                if self._failures % MOST_BUILDS:
+                    self._aside.add(key)
+                else:
+                    self.asked += 1
                 self._queue.appendleft(candidate)
                 wide.built(candidate.config, None)
 
@@ -262,8 +274,7 @@ class Pipeline:
             self._built.clear()
             self.exhausted = True
             return None
-        candidate = self._built.pop(config_key(config), None)
-        if candidate is None:
+        if (candidate := self._built.pop(config_key(config), None)) is None:
             self._enqueue(config)
             return None
         self._known.add(config_key(config))
@@ -273,7 +284,7 @@ class Pipeline:
     def leave(self) -> list[Candidate]:
         """Stop: take back what has not begun to build, and give what was built, or is being built, and not measured."""
         rest = [*self._queue, *self._building.values(), *self._built.values()]
-        self.asked -= len(self._queue)
+        self.asked -= sum(self.is_trial(candidate.config) for candidate in self._queue)
         for waiting in (self._queue, self._building, self._built):
             waiting.clear()
         return [candidate for candidate in rest if not candidate.cancel()]

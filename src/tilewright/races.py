@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TypeAlias
 
 from tilewright.identity import Keys
-from tilewright.record import Racer, RaceRecord, Status, config_key
+from tilewright.record import Racer, RaceRecord, Status
 
 # A schedule among those of one workload and target: its config's text and its source's hash.
 Schedule: TypeAlias = tuple[str, str]
@@ -17,15 +17,15 @@ Schedule: TypeAlias = tuple[str, str]
 WRONG = frozenset({Status.WRONG_RESULT, Status.OUT_OF_BOUNDS})
 
 
-def schedule_of(racer: Racer) -> Schedule:
+def schedule_of(racer: Racer, keys: Keys) -> Schedule:
     """What tells a raced schedule apart."""
-    return config_key(racer.config), racer.source
+    return keys.config(racer.config), racer.source
 
 
 def wrong_in(races: Iterable[RaceRecord], keys: Keys) -> frozenset[tuple[str, str, str, str]]:
     """Schedules that were found wrong in a race: workload key, target key, config and source."""
     return frozenset(
-        (keys.workload(race.workload), keys.target(race.target), *schedule_of(racer))
+        (keys.workload(race.workload), keys.target(race.target), *schedule_of(racer, keys))
         for race in races
         for racer in race.racers
         if not racer.vendor and racer.status in WRONG
@@ -40,13 +40,20 @@ def winners(races: Iterable[RaceRecord], keys: Keys) -> Mapping[tuple[str, str, 
     """
     beats: dict[tuple[str, str, str], set[tuple[Schedule, Schedule]]] = defaultdict(set)
     won: dict[tuple[str, str, str], set[Schedule]] = defaultdict(set)
+    sources: set[str] = set()
+    decided: list[tuple[RaceRecord, tuple[str, str, str], Schedule]] = []
     for race in races:
         if race.winner is None:
             continue
         key = (keys.workload(race.workload), keys.target(race.target), race.protocol)
-        first = schedule_of(race.racers[race.winner])
+        first = schedule_of(race.racers[race.winner], keys)
         won[key].add(first)
-        beats[key] |= {(first, schedule_of(other)) for other in race.racers if not other.vendor and schedule_of(other) != first}
+        sources.add(first[1])
+        decided.append((race, key, first))
+    for race, key, first in decided:
+        # Of those beaten, only winners of other races matter: few, and told mostly by their source.
+        others = [schedule_of(other, keys) for other in race.racers if not other.vendor and other.source in sources]
+        beats[key] |= {(first, other) for other in others if other != first}
     found: dict[tuple[str, str, str], frozenset[Schedule]] = {}
     for key, schedules in won.items():
         pairs = beats[key]
@@ -64,7 +71,7 @@ def vendor_ratios(races: Iterable[RaceRecord], keys: Keys) -> Mapping[tuple[str,
     for race in races:
         if race.winner is None:
             continue
-        won = logs[keys.workload(race.workload), keys.target(race.target), race.protocol, schedule_of(race.racers[race.winner])]
+        won = logs[keys.workload(race.workload), keys.target(race.target), race.protocol, schedule_of(race.racers[race.winner], keys)]
         for racer in race.racers:
             if racer.vendor and racer.status is Status.OK and racer.ratio is not None and racer.ratio > 0:
                 won[racer.vendor].append(math.log(racer.ratio))

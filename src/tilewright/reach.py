@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from tilewright.errors import SpaceError, TemplateError, UsageError
+from tilewright.finding import Finding
 from tilewright.library import Operator
-from tilewright.lint import Finding
 from tilewright.nearby import differing
 from tilewright.record import Record
 from tilewright.target import compiled_for

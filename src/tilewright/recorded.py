@@ -69,7 +69,9 @@ class Recording:
         if not records:
             raise LogError(f"{origin} is no recording: it declares a space of operator {self.operator!r} and has no record of it")
         self.target: Target = _only(origin, "target", {record.target.key: record.target for record in records})
-        self.protocol: str = _only(origin, "protocol", {record.measurement.protocol: record.measurement.protocol for record in records if record.measurement})
+        # A candidate cut short before it was captured has a time by events: it says how hopeless it is, and competes with nothing.
+        full = [record.measurement.protocol for record in records if record.measurement and record.status is Status.OK]
+        self.protocol: str = _only(origin, "protocol", {name: name for name in full})
         self.toolchain = records[0].toolchain
         self.workloads: Mapping[str, Workload] = {}
         self._records: dict[str, dict[str, Record]] = {}

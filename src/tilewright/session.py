@@ -138,7 +138,8 @@ class Session:
             searcher=self.search,
             seed=self.seed,
             records=records,
-            vendors=self.state.vendors(workload, self.device.target),
+            # Vendors of an earlier session beside candidates of this one would mix two states of the device in one gain.
+            vendors=() if self.force else self.state.vendors(workload, self.device.target),
             races=() if self.force else self.state.races(workload, self.device.target),
         )
 
@@ -194,7 +195,7 @@ class Session:
     def _begin(self, searches: list[Search], loop: Loop) -> None:
         """Have the first candidates built while the device opens; then write that the session began, and what an earlier one left open."""
         self._searching = searches
-        self.device.start()
+        self.device.start(searches[0].job if searches and searches[0].wants_vendors else None)
         unfinished = [] if self.force else [(search, *left) for search in searches for left in self.state.unfinished(search.workload, self.device.target)]
         for search, config, attempts in unfinished:
             if attempts < MAX_ATTEMPTS:

@@ -179,7 +179,7 @@ class Search:
     def heard(self, workload: Workload, record: Record) -> None:
         """Let the searcher learn from another workload's record."""
         if not self.default_only:
-            self.pipeline.hearsay.heard(workload, record.config, learned_us(record))
+            self.pipeline.hearsay.heard(workload, record.config, learned_us(record), record.resources)
 
     def finalists(self) -> list[Record]:
         """The schedules to race at the end, the best ranked first; none where there is nothing to decide or to compare with."""
@@ -188,8 +188,7 @@ class Search:
 
     def race(self, chosen: Sequence[Record]) -> RaceOutcome | None:
         """Race them, beside the vendors."""
-        job = self.job
-        sources = tuple(self.device.make_source(self.workload, record.config) for record in chosen)
+        job, sources = self.job, tuple(self.device.make_source(self.workload, record.config) for record in chosen)
         return self.device.runner.race(
             RaceJob(operator=job.operator, folder=job.folder, workload=job.workload, seed=job.seed, default=job.default, sources=sources)
         )
@@ -264,18 +263,19 @@ class Search:
 
     def _count(self, record: Record) -> None:
         progress = self.progress
-        progress.done += 1
+        is_trial = self.pipeline.is_trial(record.config)
+        progress.done += is_trial
         progress.statuses[record.status] += 1
-        self._since_best += 1
+        self._since_best += is_trial
         self._by_source.setdefault(record.source, record)
         self._records.append(record)
-        if record.default:
-            progress.default = record
+        progress.default = record if record.default else progress.default
         if record.status is Status.OK and (progress.best is None or rank(record) < rank(progress.best)):
             progress.best = record
             self._news = record.config
             self._since_best = 0
-        self.standing.told(time_us(progress.best))
+        if is_trial:
+            self.standing.told(time_us(progress.best))
 
     def result(self, tier: Tier, reason: str) -> WorkloadResult:
         """The answer as it stands."""

@@ -114,7 +114,7 @@ def test_without_its_nursery_children_are_started(runner: InterpreterRunner, vec
     os.kill(worker._nursery._process.pid, signal.SIGKILL)
     worker._spare.kill()
     os.kill(worker.pid or 0, signal.SIGKILL)
-    time.sleep(0.1)
+    wait(lambda: worker._spare is not None and worker._spare.child.ended and not worker.alive)
     assert runner.measure(vector_add.job()).status is Status.OK
     assert worker._nursery.broken
 

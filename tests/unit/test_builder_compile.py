@@ -132,6 +132,15 @@ def test_gemm_reports_its_shared_memory_and_a_smaller_device_refuses_it(builder)
     assert "49152" in small.message and "16384" in small.message
 
 
+def test_programs_are_of_the_workload_that_is_built_for_though_one_binary_serves_many(builder):
+    square = build(builder, GEMM, SQUARE)
+    wide = build(builder, GEMM, (half(512, 512), half(512, 1024), half(512, 1024)))
+    assert wide.binary == square.binary
+    assert square.resources.programs == 8 * 8 and wide.resources.programs == 8 * 16
+    again = build(builder, GEMM, SQUARE)
+    assert again.cached and again.resources == square.resources
+
+
 def test_320_kb_of_shared_memory_is_out_of_resources(builder):
     outcome = build(builder, GEMM.replace("num_stages=3", "num_stages=20"), SQUARE)
     assert outcome.status is Status.OUT_OF_RESOURCES and outcome.resources.shared_memory_bytes == 20 * 16384

@@ -80,4 +80,5 @@ def test_grid_limits():
 
 def test_summary_is_the_most_of_each_and_adds_the_workspace():
     other = replace(KERNEL, registers=None, spill_bytes=12, scratch_bytes=100, num_warps=8)
-    assert summary([KERNEL, other], 1000) == {"shared_memory_bytes": 1024, "registers": 128, "spill_bytes": 12, "scratch_bytes": 1100, "num_warps": 8}
+    most = {"shared_memory_bytes": 1024, "registers": 128, "spill_bytes": 12, "scratch_bytes": 1100, "num_warps": 8, "programs": 8}
+    assert summary([KERNEL, other], 1000) == most

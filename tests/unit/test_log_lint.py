@@ -12,8 +12,9 @@ from msgspec.structs import replace
 from tilewright.cli import main
 from tilewright.codec import encode_lines
 from tilewright.errors import ExitCode
+from tilewright.finding import Finding
 from tilewright.library import find_operators
-from tilewright.lint import Finding, lint
+from tilewright.lint import lint
 from tilewright.log import TuningLog
 from tilewright.reach import inspector
 from tilewright.record import Anchor, Check, KnobInfo, Line, Measurement, Record, RecordedSpace, SessionEnd, SessionStart, Status, TrialStart, VendorRecord

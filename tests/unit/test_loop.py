@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import time
@@ -13,20 +14,21 @@ from typing import Any
 import pytest
 
 from tilewright import tuner
+from tilewright.builder import BuildOutcome, BuildRequest
 from tilewright.canonical import canonical_json, sha256_text
 from tilewright.device import Device
 from tilewright.job import MeasureJob
 from tilewright.log import TuningLog
 from tilewright.observer import Budget, Observers
 from tilewright.opening import OpeningRunner
-from tilewright.record import Config, Record, SessionStart, Status, TrialStart, VendorRecord, config_key
+from tilewright.record import Config, Record, Resources, SessionStart, Status, TrialStart, VendorRecord, config_key
 from tilewright.report import end_notes
 from tilewright.result import TuneResult
 from tilewright.session import Session
 from tilewright.space import Cfg, Space
 from tilewright.target import named_target
 from tilewright.template import Source
-from tilewright.testing import FakeBuilder, FakeRunner
+from tilewright.testing import FakeBuilder, FakeRunner, built
 from tilewright.timeline import Timeline
 from tilewright.workload import Workload, parse_key
 
@@ -173,7 +175,8 @@ def test_a_searcher_that_listens_hears_of_the_other_workloads(log: Path, monkeyp
 
     heard: list[tuple[Any, str, str, float | None]] = []
 
-    def listen(self: Any, workload: Workload, config: Config, time_us: float | None) -> None:
+    def listen(self: Any, workload: Workload, config: Config, time_us: float | None, resources: Resources | None) -> None:
+        assert resources is not None and resources.registers == 32
         heard.append((self, workload.key, config_key(config), time_us))
 
     monkeypatch.setattr(base.ListProposer, "heard", listen, raising=False)
@@ -230,3 +233,48 @@ def test_a_device_that_turns_out_another_is_opened_anew_and_nothing_is_logged_of
     assert opened == [True, False]
     assert result.results[0].best is not None and len(lines(log, SessionStart)) == 1
     assert {record.target.sm_count for record in lines(log, Record)} == {132}
+
+
+def run_with_failing_builds(log: Path, *, every: int, trials: int, search: str = "cost", seconds: float = 0.0) -> tuple[Rig, TuneResult]:
+    """A session where of so many builds (of others than the default) one works."""
+    rig = Rig(seconds)
+    numbers = itertools.count(1)
+
+    def answer(request: BuildRequest) -> BuildOutcome:
+        works = len(rig.builder.requests) == 1 or (every and next(numbers) % every == 0)
+        return built(request) if works else BuildOutcome(status=Status.COMPILE_ERROR, message="no")
+
+    rig.builder._answer = answer
+    return rig, run(rig, log, ONE, trials=trials, search=search)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.005])
+def test_builds_that_fail_are_records_and_no_trials_where_more_is_built_than_measured(log: Path, seconds: float) -> None:
+    rig, result = run_with_failing_builds(log, every=2, trials=16, seconds=seconds)
+    statuses = Counter(record.status for record in lines(log, Record))
+    failed = statuses[Status.COMPILE_ERROR]
+    # Each eighth failure is a trial.
+    assert failed >= 8 and len(rig.jobs) == 16 - failed // 8
+    assert statuses[Status.OK] == len(rig.jobs)
+    assert result.results[0].statuses == {Status.OK: len(rig.jobs), Status.COMPILE_ERROR: failed}
+
+
+def test_a_space_where_nothing_builds_costs_eight_builds_a_trial_and_ends(log: Path) -> None:
+    rig, result = run_with_failing_builds(log, every=0, trials=6)
+    assert len(rig.jobs) == 1 and 5 * 8 <= len(rig.builder.requests) - 1 <= 6 * 8
+    assert result.reason == "budget"
+    assert len(lines(log, Record)) == len(rig.builder.requests)
+
+
+def test_a_narrow_searchers_failed_builds_are_trials(log: Path) -> None:
+    run_with_failing_builds(log, every=2, trials=16, search="random")
+    assert len(lines(log, Record)) == 16
+
+
+def test_force_measures_the_vendors_again(log: Path) -> None:
+    run(Rig(0.0), log, ONE, trials=3)
+    run(Rig(0.0), log, ONE, trials=6, resume=True)
+    assert len(lines(log, VendorRecord)) == 1
+    result = run(Rig(0.0), log, ONE, trials=3, force=True)
+    assert len(lines(log, VendorRecord)) == 2
+    assert [vendor.session for vendor in result.results[0].vendors] == [lines(log, SessionStart)[-1].session]

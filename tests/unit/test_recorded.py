@@ -292,6 +292,15 @@ def test_what_is_no_recording_says_why(content: list[Line], said: str) -> None:
         Recording(content)
 
 
+def test_a_candidate_cut_before_it_was_captured_does_not_make_it_a_recording_of_two_protocols() -> None:
+    by_events = Measurement(protocol="events/2", median_us=90.0, min_us=90.0, max_us=90.0)
+    recording = Recording(lines([record(CONFIGS[0]), record(CONFIGS[1], status=Status.CUT, measurement=by_events)]))
+    assert recording.protocol == "recorded/1"
+    assert recording.record(SMALL.key, CONFIGS[1]).status is Status.CUT
+    with pytest.raises(LogError, match="name 2 of protocol"):
+        Recording(lines([record(CONFIGS[0]), record(CONFIGS[1], measurement=by_events)]))
+
+
 def test_a_damaged_recording_is_refused(tmp_path: Path) -> None:
     log = TuningLog(tmp_path / "log.jsonl")
     log.extend(lines([record(CONFIGS[0])]), sync=False)

@@ -118,10 +118,10 @@ def test_knobs_and_values_of_other_versions_are_matched_by_name_or_left_out():
 
 
 def test_results_heard_during_a_search_count_once_there_are_some():
-    proposer = make_proposer("cost", SPACE, seed=0, features=(6.0,), relate=lambda workload, config, time: results_of(config, time))
+    proposer = make_proposer("cost", SPACE, seed=0, features=(6.0,), relate=lambda workload, config, time, resources: results_of(config, time))
     workload = find_operator("matmul").spec.workload("M=64,N=64,K=64")
     for config in random.Random(1).sample(CONFIGS, 64):
-        proposer.heard(workload, config, time_us(config, 7.0))  # type: ignore[attr-defined]
+        proposer.heard(workload, config, time_us(config, 7.0), None)  # type: ignore[attr-defined]
     config = proposer.ask()
     asked = []
     for _ in range(6):

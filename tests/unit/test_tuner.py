@@ -429,3 +429,25 @@ def test_a_searcher_that_wants_nothing_of_what_is_built_ends_the_search(log: Pat
     result = run(Rig(), log, trials=50)
     assert result.reason == "exhausted"
     assert [record.default for record in records(log)] == [True]
+
+
+class _Insisting(_Refusing):
+    """A wide searcher that wants first what the session measures anyway, the author's default; then the rest."""
+
+    def __init__(self, default: dict[str, Any]) -> None:
+        self._waiting = [{"a": 4, "b": 1}, {"a": 1, "b": 3}, default]
+        self._ready: list[dict[str, Any]] = []
+
+    def built(self, config: Config, resources: object) -> None:
+        self._ready.append(dict(config))
+
+    def ask(self) -> dict[str, Any] | None:  # type: ignore[override]
+        return self._ready.pop() if self._ready else None
+
+
+def test_a_wide_searcher_that_wants_the_default_first_is_not_taken_for_one_that_wants_nothing(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    default = rig.device.make_space(rig.device.make_workload("M=64")).default()
+    monkeypatch.setattr("tilewright.pipeline.make_proposer", lambda *args, **options: _Insisting(default))
+    assert run(rig, log, trials=50).reason == "exhausted"
+    assert len(records(log)) == 3

@@ -10,11 +10,12 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tilewright.best import BestEntry, VendorTime, best_entries, vendor_times, with_vendors
+from tilewright.best import BestEntry, VendorTime, best_entries, with_vendors
 from tilewright.bulk.candidates import LINE_BITS, Candidates, GroupKey, Misplaced, Reader, possible
 from tilewright.bulk.known import Known
+from tilewright.bulk.other_lines import Race, RaceReader, Vendor
 from tilewright.bulk.parts import LARGE_BYTES, Part, blocks_of, filled_lines, fold_parts, is_large, parts_of, processes
-from tilewright.codec import decode_line, encode_line
+from tilewright.codec import decode_line
 from tilewright.errors import LogDamaged, UsageError
 from tilewright.identity import Keys
 from tilewright.log import TuningLog, collector_paused
@@ -62,7 +63,7 @@ class End(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="end"):
 
 
 # A block of these alone is decoded in one go; one with a damaged line, or one of another schema, line by line.
-_SLIM: Final = msgspec.json.Decoder(Slim | _Start | Session | End | VendorRecord | RaceRecord)
+_SLIM: Final = msgspec.json.Decoder(Slim | _Start | Session | End | Vendor | Race)
 
 
 _NONE: Final = msgspec.Raw(b"")
@@ -86,8 +87,10 @@ class Fold:
         self._known = Known()
         self._keys = Keys()
         self._groups: dict[GroupKey, _Group] = {}
+        self._places: dict[tuple[bytes, str], dict[bytes, _Group]] = {}
         self._deciding: list[bytes] = []
-        self._vendors: list[VendorRecord] = []
+        self._vendors: dict[GroupKey, tuple[float, str]] = {}
+        self._vendor_count = 0
         self._damaged = 0
 
     def result(self, blocks: array[int]) -> dict[str, Any]:
@@ -97,7 +100,7 @@ class Fold:
             "blocks": blocks.tobytes(),
             "groups": [(*key, group.times.tobytes(), group.places.tobytes(), group.sources.tobytes()) for key, group in whole.items()],
             "deciding": self._deciding,
-            "vendors": [(*key, time.name, time.median_us) for key, time in vendor_times(self._vendors).items()],
+            "vendors": [(*key, name, us) for key, (us, name) in self._vendors.items()],
             "damaged": self._damaged + sum(len(group.times) for key, group in self._groups.items() if key not in whole),
         }
 
@@ -109,34 +112,55 @@ class Fold:
             for place, raw in enumerate(filled_lines(block), first):
                 self._line(place, raw)
             return
-        groups, known = self._groups, self._known
-        # Next to each other, lines mostly agree: comparing with the last, in place, spares copying and hashing some 800 bytes a record.
-        workload = target = _NONE
-        protocol = ""
-        group = _Group()
+        known = self._known
+        # Next to each other, lines mostly agree in their target: comparing with the last, in place, spares copying and hashing some 500 bytes a record.
+        target, protocol = _NONE, ""
+        groups: dict[bytes, _Group] = {}  # by workload, for that target and protocol
+        texts: list[bytes] = []
         for place, line in enumerate(lines, first):
             if line.__class__ is Slim:
                 time = line.measurement
                 if time is not None and line.status == "ok":
-                    if line.workload != workload or line.target != target or time.protocol != protocol:
-                        workload, target, protocol = line.workload, line.target, time.protocol
-                        key = (known.workload(bytes(workload)), known.target(bytes(target)), protocol)
-                        group = groups.get(key) or groups.setdefault(key, _Group())
-                    group.times.append(time.median_us if time.anchor is None else _ranked(time))
-                    group.places.append(place)
+                    if line.target != target or time.protocol != protocol:
+                        target, protocol = line.target, time.protocol
+                        groups = self._places.setdefault((bytes(target), protocol), {})
+                    workload = bytes(line.workload)
+                    group = groups.get(workload)
+                    if group is None:
+                        group = groups[workload] = self._groups.setdefault((known.workload(workload), known.target(bytes(target)), protocol), _Group())
+                    anchor = time.anchor
+                    if anchor is None or not anchor.median_us:
+                        group.times.append(time.median_us)
+                        group.places.append(place)
+                    else:
+                        group.times.append(time.median_us * anchor.nominal_us / anchor.median_us)
+                        group.places.append(~place)
                     group.sources.append(hash(line.source))
                     continue
                 self._failed(line)
                 if line.status in WRONG:
-                    self._deciding.append(filled_lines(block)[place - first])
+                    texts = texts or filled_lines(block)
+                    self._deciding.append(texts[place - first])
             elif line.__class__ is _Start:
                 pass
-            elif isinstance(line, VendorRecord):
-                self._vendors.append(line)
-            elif isinstance(line, RaceRecord):
-                self._deciding.append(encode_line(line))
+            elif line.__class__ is Vendor or line.__class__ is Race:
+                workload_key, target_key = known.workload(bytes(line.workload)), known.target(bytes(line.target))
+                if not workload_key or not target_key:
+                    self._damaged += 1
+                elif line.__class__ is Vendor:
+                    self._vendor(workload_key, target_key, line)
+                else:
+                    texts = texts or filled_lines(block)
+                    self._deciding.append(texts[place - first])
             else:
                 self._other(line)
+
+    def _vendor(self, workload: str, target: str, line: Vendor | VendorRecord) -> None:
+        """Remember a vendor if it is the fastest; by name where two are as fast, as `vendor_times` has it."""
+        self._vendor_count += 1
+        if line.status is Status.OK and line.measurement is not None:
+            key, found = (workload, target, line.measurement.protocol), (line.measurement.ranked_us, line.name)
+            self._vendors[key] = min(found, self._vendors.get(key, found))
 
     def _failed(self, line: Slim) -> None:
         """A record without a time that counts, in a block read in one go."""
@@ -155,7 +179,7 @@ class Fold:
             return
         self._seen(line)
         if isinstance(line, VendorRecord):
-            self._vendors.append(line)
+            self._vendor(self._keys.workload(line.workload), self._keys.target(line.target), line)
         elif isinstance(line, RaceRecord) or (isinstance(line, Record) and line.status in WRONG):
             self._deciding.append(raw)
         elif isinstance(line, Record) and line.status is Status.OK and line.measurement is not None:
@@ -164,14 +188,6 @@ class Fold:
             group.times.append(line.measurement.ranked_us)
             group.places.append(place)
             group.sources.append(hash(line.source))
-
-
-def _ranked(time: _Time) -> float:
-    assert time.anchor is not None
-    try:
-        return round(time.median_us * time.anchor.nominal_us / time.anchor.median_us, 3)
-    except ZeroDivisionError:
-        return time.median_us
 
 
 def fold_best(part: Part) -> dict[str, Any]:
@@ -200,6 +216,11 @@ def best_of_files(paths: Sequence[Path], note: Callable[[str], None] = lambda te
     Raises:
         LogError, HostError: a log cannot be read.
     """
+    with collector_paused():
+        return _best_of_files(paths, note)
+
+
+def _best_of_files(paths: Sequence[Path], note: Callable[[str], None]) -> tuple[BestEntry, ...]:
     count = processes()
     parts = parts_of(paths, count)
     folded = fold_parts(parts, fold_best, count)
@@ -226,10 +247,11 @@ def deciding_lines(paths: Sequence[Path], parts: Sequence[Part], folded: Sequenc
         for workload, target, protocol, times, places, sources in answer["groups"]:
             groups.setdefault((workload, target, protocol), []).append(Candidates(reader, array("d", times), array("q", places), array("q", sources)))
     deciding: list[Line] = []
+    read = RaceReader()
     for answer in folded:
         for raw in answer["deciding"]:
             with suppress(LogDamaged):  # a verdict in a line that is damaged elsewhere says nothing
-                deciding.append(decode_line(raw))
+                deciding.append(read(raw))
     try:
         return [*deciding, *possible(groups, deciding)]
     except Misplaced:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,12 +11,14 @@ from tilewright.bulk.parts import nth_line
 from tilewright.codec import decode_line
 from tilewright.errors import LogDamaged
 from tilewright.identity import Keys
-from tilewright.races import winners, wrong_in
-from tilewright.record import Line, RaceRecord, Record, config_key
+from tilewright.races import Schedule, winners, wrong_in
+from tilewright.record import Line, RaceRecord, Record
 
 # A candidate's place: the block's number above, the line's number in it below.
 LINE_BITS: Final = 20
 _LINE_MASK: Final = (1 << LINE_BITS) - 1
+# How far rounding to three digits, as `Measurement.ranked_us` does, may move a time, and a bit for the sum's own error.
+ROUNDING_US: Final = 0.000501
 
 GroupKey = tuple[str, str, str]
 
@@ -46,48 +48,90 @@ class Misplaced(Exception):
 
 
 class Candidates:
-    """Of one group, in one part."""
+    """Of one group, in one part.
+
+    Args:
+        reader: of the part's lines.
+        times: of the records, µs, those with an anchor not yet rounded.
+        places: of the records; those with an anchor inverted.
+        sources: hashes of the records' sources.
+    """
 
     def __init__(self, reader: Reader, times: array[float], places: array[int], sources: array[int]) -> None:
-        self.times = times
         self._reader = reader
+        self._times = times
         self._places = places
         self._sources = sources
 
-    def at(self, time: float) -> Iterator[Record]:
-        """Those of a time."""
-        yield from self._read([position for position, other in enumerate(self.times) if other == time])
+    def those(self, sources: frozenset[int] | None) -> Sequence[int]:
+        """Which ones have a source with one of these hashes; all where it is None."""
+        return range(len(self._times)) if sources is None else [position for position, source in enumerate(self._sources) if source in sources]
 
-    def of(self, sources: frozenset[int]) -> Iterator[Record]:
-        """Those whose source has one of these hashes."""
-        yield from self._read([position for position, source in enumerate(self._sources) if source in sources])
+    def least(self, positions: Sequence[int]) -> float:
+        """The fastest time of some."""
+        # Rounding moves a time by half a nanosecond at most, and takes longer than all else here: only times that may be the least are rounded.
+        bound = min(map(self._times.__getitem__, positions)) + 2 * ROUNDING_US
+        return min(self._time(position) for position in positions if self._times[position] <= bound)
 
-    def _read(self, positions: Sequence[int]) -> Iterator[Record]:
-        for position, raw in zip(positions, self._reader([self._places[position] for position in positions]), strict=True):
+    def times(self, positions: Sequence[int]) -> Iterator[float]:
+        """The times of some, as records are ranked by."""
+        return map(self._time, positions)
+
+    def at(self, time: float, positions: Sequence[int]) -> Iterator[Record]:
+        """Those of some that have a time."""
+        low, high = time - ROUNDING_US, time + ROUNDING_US
+        near = [position for position in positions if low <= self._times[position] <= high and self._time(position) == time]
+        places = [self._places[position] for position in near]
+        for raw in self._reader([place if place >= 0 else ~place for place in places]):
             try:
                 line = decode_line(raw)
             except LogDamaged:
                 continue
-            if not isinstance(line, Record) or line.measurement is None or line.measurement.ranked_us != self.times[position]:
+            if not isinstance(line, Record) or line.measurement is None or line.measurement.ranked_us != time:
                 raise Misplaced
             yield line
 
+    def _time(self, position: int) -> float:
+        return self._times[position] if self._places[position] >= 0 else round(self._times[position], 3)
+
 
 def possible(groups: dict[GroupKey, list[Candidates]], deciding: Sequence[Line]) -> Iterator[Record]:
-    """Of each group, the fastest records among which one is right, and those that may have won a race."""
+    """Of each group, the fastest records among which one is right, and the fastest right ones among those that may have won a race."""
     keys = Keys()
     races = [line for line in deciding if isinstance(line, RaceRecord)]
     won = winners(races, keys)
     wrong = {*wrong_in(races, keys)}
     for line in deciding:
         if isinstance(line, Record):
-            wrong.add((keys.workload(line.workload), keys.target(line.target), config_key(line.config), line.source))
+            wrong.add((keys.workload(line.workload), keys.target(line.target), keys.config(line.config), line.source))
     for key, group in groups.items():
-        if key in won:
-            sources = frozenset(hash(source) for _, source in won[key])
-            yield from (record for candidates in group for record in candidates.of(sources))
-        for time in sorted({time for candidates in group for time in candidates.times}):
-            found = [record for candidates in group for record in candidates.at(time)]
-            yield from found
-            if any((key[0], key[1], config_key(record.config), record.source) not in wrong for record in found):
-                break
+
+        def right(record: Record, key: GroupKey = key) -> bool:
+            return (key[0], key[1], keys.config(record.config), record.source) not in wrong
+
+        first = won.get(key)
+        if first is not None:
+
+            def raced(record: Record, first: frozenset[Schedule] = first, right: Callable[[Record], bool] = right) -> bool:
+                return (keys.config(record.config), record.source) in first and right(record)
+
+            yield from _fastest(group, frozenset(hash(source) for _, source in first), raced)
+        yield from _fastest(group, None, right)
+
+
+def _fastest(group: Sequence[Candidates], sources: frozenset[int] | None, counts: Callable[[Record], bool]) -> Iterator[Record]:
+    """Records of some sources by time, up to the time at which one counts."""
+    some = [(candidates, candidates.those(sources)) for candidates in group]
+    for time in _ascending(some):
+        found = [record for candidates, positions in some for record in candidates.at(time, positions)]
+        yield from found
+        if any(map(counts, found)):
+            break
+
+
+def _ascending(some: Sequence[tuple[Candidates, Sequence[int]]]) -> Iterator[float]:
+    """Distinct times, the least first: mostly it is the only one that is asked for, and sorting takes long."""
+    leasts = [candidates.least(positions) for candidates, positions in some if positions]
+    if leasts:
+        yield min(leasts)
+        yield from sorted({time for candidates, positions in some for time in candidates.times(positions)} - {min(leasts)})

@@ -11,8 +11,9 @@ from tilewright.bulk.lint_fold import LintFold, Templates
 from tilewright.bulk.parts import Part, blocks_of, fold_parts, parts_of, processes
 from tilewright.codec import decode_line
 from tilewright.errors import LogDamaged, SchemaTooNew
-from tilewright.lint import Finding, FloorUs, Inspect, Lint, damaged
-from tilewright.lint_state import Reached
+from tilewright.finding import Finding, damaged
+from tilewright.lint import FloorUs, Inspect, Lint
+from tilewright.lint_state import Reached, Shifted
 from tilewright.log import collector_paused
 from tilewright.record import Record, RecordedSpace
 
@@ -72,16 +73,15 @@ def _tell(path: Path, answer: Mapping[str, Any], before: int, checks: Lint, find
 def _findings(path: Path, item: list[Any], before: int, checks: Lint) -> Iterator[Finding]:
     match item:
         case ["run", session, trials, numbers, starts]:
-            lines = [array("q", packed) for packed in (numbers, starts)]
-            if before:
-                lines = [array("q", (number + before for number in some)) for some in lines]
-            yield from checks.run(session, array("q", trials), *lines)
+            yield from checks.run(session, array("q", trials), Shifted(array("q", numbers), before), Shifted(array("q", starts), before))
         case ["begin", number, session]:
             yield from checks.begin(before + number, session)
         case ["end", number, session, trials]:
             yield from checks.end(before + number, session, trials)
         case ["vendor", number, session, name, workload]:
             yield from checks.vendor(before + number, (session, name, workload))
+        case ["race", number, session, workload]:
+            yield from checks.race(before + number, session, workload)
         case ["line", number, raw]:
             try:
                 line = decode_line(raw)

@@ -5,23 +5,38 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import msgspec
 
+from tilewright.bulk.candidates import ROUNDING_US
 from tilewright.bulk.known import TARGET, WORKLOAD, Known
 from tilewright.bulk.lint_lines import LINES, Start, Trial
-from tilewright.bulk.parts import line_count, nth_line
+from tilewright.bulk.other_lines import Race, Vendor
+from tilewright.bulk.parts import line_count
 from tilewright.errors import UsageError
-from tilewright.identity import Keys
+from tilewright.finding import race_faults
 from tilewright.lint import NEVER_RAN, FloorUs
-from tilewright.record import SCHEMA, SessionEnd, SessionStart, Status, Value, VendorRecord
+from tilewright.record import SCHEMA, SessionEnd, SessionStart, Status, Value
 from tilewright.target import Target, Toolchain
 from tilewright.workload import Workload
 
 Templates = Mapping[str, frozenset[str]]
-# Keys of a workload and a target, the least time, today's templates of the operator (None where not known), and its name.
-_Place: TypeAlias = tuple[str, str, float, frozenset[str] | None, str]
+
+
+class _Place:
+    """Of a workload on a target: its keys ("" where a text is damaged), the least time, today's templates of the operator (None where not known) and its name.
+
+    Attributes:
+        protocol, group: the protocol of its last record, and what is known of those by it, as in `LintFold._groups`.
+    """
+
+    __slots__ = ("floor", "group", "operator", "protocol", "target", "templates", "workload")
+
+    def __init__(self, workload: str = "", target: str = "", floor: float = 0.0, templates: frozenset[str] | None = None, operator: str = "") -> None:
+        self.workload, self.target, self.floor, self.templates, self.operator = workload, target, floor, templates, operator
+        self.protocol: str | None = None
+        self.group: list[Any] = []
 
 
 _OK: Final = Status.OK  # looked up a million times
@@ -35,18 +50,17 @@ class LintFold:
     """What a part comes to: items in the order of its lines, which `lint_file` tells to a `Lint`.
 
     Items are `["run", session, trials, numbers, starts]`, `["begin", number, session]`, `["end", number, session, trials]`,
-    `["vendor", number, session, name, workload]`, and `["line", number, raw]` for a line that wants a closer look. Numbers count
-    from the part's first line.
+    `["vendor", number, session, name, workload]`, `["race", number, session, workload]`, and `["line", number, raw]` for a line that wants a
+    closer look. Numbers count from the part's first line.
     """
 
     def __init__(self, floor_us: FloorUs, templates: Templates) -> None:
         self._known = Known()
-        self._keys = Keys()
         self._least: dict[tuple[str, str], float] = {}
         self._floor_us = floor_us
         self._templates = templates
         self._configs: set[bytes] = set()
-        self._places: dict[tuple[bytes, bytes, bytes], _Place] = {}
+        self._places: dict[tuple[bytes, bytes], dict[bytes, _Place]] = {}
         self._items: list[list[Any]] = []
         self._session = ""
         self._trials = array("q")
@@ -95,10 +109,12 @@ class LintFold:
                     self._blank += 1
             return count
         suspects, best = self._take(number, lines)
-        for item in suspects:
-            item[2] = nth_line(block, item[1] - number)
-        for key, at in best.items():
-            self._groups[key][4] = nth_line(block, at - number)
+        if suspects or best:
+            raws = block.split(b"\n")
+            for item in suspects:
+                item[2] = raws[item[1] - number]
+            for key, at in best.items():
+                self._groups[key][4] = raws[at - number]
         return count
 
     def _single(self, at: int, raw: bytes) -> None:
@@ -122,67 +138,73 @@ class LintFold:
         """
         suspects: list[list[Any]] = []
         best: dict[tuple[str, str, str], int] = {}
-        known, groups = self._known.workload, self._groups
+        known, configs = self._known.workload, self._configs
         session = self._session
         trials, numbers, starts = self._trials, self._numbers, self._starts
-        # Next to each other, lines mostly agree: comparing with the last, in place, spares copying and hashing some 1,100 bytes a record.
-        workload_text = target_text = toolchain_text = config = started = _NONE
-        key = workload, target, protocol = ("", "", "")
-        floor, templates, operator = 0.0, None, ""
-        group: list[Any] | None = None
+        # Next to each other, lines mostly agree in target and toolchain, and a trial in all with its start: comparing with the last, in place, spares copying
+        # and hashing some 1,100 bytes a record.
+        target = toolchain = workload = config = _NONE
+        places: dict[bytes, _Place] = {}  # by workload, for that target and toolchain
+        place: _Place | None = None  # of that workload, once a trial asked for it
+        legible = False  # that workload's text
         for at, line in enumerate(lines, number):
             if line.__class__ is Trial:
-                if line.workload != workload_text or line.target != target_text or line.toolchain != toolchain_text:
-                    workload_text, target_text, toolchain_text = line.workload, line.target, line.toolchain
-                    texts = (bytes(workload_text), bytes(target_text), bytes(toolchain_text))
-                    place = self._places.get(texts)
+                if line.target != target or line.toolchain != toolchain:
+                    target, toolchain = line.target, line.toolchain
+                    places, place = self._places.setdefault((bytes(target), bytes(toolchain)), {}), None
+                if line.workload != workload:
+                    workload, place, legible = line.workload, None, False
+                if place is None:
+                    text = bytes(workload)
+                    place = places.get(text)
                     if place is None:
-                        place = self._places[texts] = self._place_of(*texts)
-                    workload, target, floor, templates, operator = place
-                    group = None
+                        place = places[text] = self._place_of(text, bytes(target), bytes(toolchain))
                 time, status = line.measurement, line.status
                 if time is not None and status is _OK:
                     us, times = time.median_us, time.times_us
-                    right = floor <= us and time.min_us <= us <= time.max_us and (not times or len(times) == time.samples)
+                    right = place.floor <= us and time.min_us <= us <= time.max_us and (not times or len(times) == time.samples)
                 else:
                     right = _right_failure(line)
                 if line.config != config:
-                    config = line.config if self._legible(line.config) else _NONE
-                if not right or not workload or config is _NONE:
+                    config = line.config if bytes(line.config) in configs or self._legible(line.config) else _NONE
+                if not right or not place.workload or config is _NONE:
                     suspects.append(self._suspect(at))
                     continue
                 if line.session != session or trials is not self._trials:
                     session, trials, numbers, starts = self._enter(line.session)
                 trials.append(line.trial)
                 numbers.append(at)
-                if templates is not None and line.template not in templates and line.template:
-                    self._stale.setdefault((operator, line.template), [0, at])[0] += 1
+                if place.templates is not None and line.template not in place.templates and line.template:
+                    self._stale.setdefault((place.operator, line.template), [0, at])[0] += 1
                 if time is not None and status is _OK:
-                    if group is None or time.protocol != protocol:
-                        protocol = time.protocol
-                        key = (workload, target, protocol)
-                        group = groups.get(key)
-                        if group is None:
-                            group = groups[key] = [0, at, math.inf, at, b""]
+                    if time.protocol != place.protocol:
+                        place.protocol = time.protocol
+                        place.group = self._groups.setdefault((place.workload, place.target, time.protocol), [0, at, math.inf, at, b""])
+                    group = place.group
                     group[0] += 1
-                    if time.anchor is not None:
-                        us = round(us * time.anchor.nominal_us / time.anchor.median_us, 3)  # as Measurement.ranked_us
+                    anchor = time.anchor
+                    if anchor is not None:
+                        us = us * anchor.nominal_us / anchor.median_us
+                        if us < group[2] + ROUNDING_US:  # rounding takes longer than all else here
+                            us = round(us, 3)  # as Measurement.ranked_us
                     if us < group[2]:
                         group[2], group[3] = us, at
-                        best[key] = at
+                        best[place.workload, place.target, time.protocol] = at
             elif line.__class__ is Start:
                 if line.config != config:
-                    config = line.config if self._legible(line.config) else _NONE
-                if line.workload != started and known(bytes(line.workload)):
-                    started = line.workload
-                if line.workload != started or config is _NONE:
+                    config = line.config if bytes(line.config) in configs or self._legible(line.config) else _NONE
+                if line.workload != workload:
+                    workload, place, legible = line.workload, None, False
+                if not legible:
+                    legible = bool(known(bytes(workload)))
+                if not legible or config is _NONE:
                     suspects.append(self._suspect(at))
                     continue
                 if line.session != session or trials is not self._trials:
                     session, trials, numbers, starts = self._enter(line.session)
                 starts.append(at)
-            else:
-                self._other(at, line)
+            elif (item := self._other(at, line)) is not None:
+                suspects.append(item)
         return suspects, best
 
     def _legible(self, raw: msgspec.Raw) -> bool:
@@ -205,42 +227,53 @@ class LintFold:
         self._items.append(item)
         return item
 
-    def _other(self, at: int, line: Any) -> None:
+    def _other(self, at: int, line: Any) -> list[Any] | None:
+        """A line of another kind; its item where it wants a closer look."""
         self._flush()
-        if line.schema == SCHEMA and isinstance(line, SessionStart):
+        if isinstance(line, (Vendor, Race)):
+            keys = (self._known.workload(bytes(line.workload)), self._known.target(bytes(line.target)))
+            if not all(keys):
+                return self._suspect(at)
+            if isinstance(line, Vendor) and self._right_vendor(line, keys):
+                self._items.append(["vendor", at, line.session, line.name, keys[0]])
+                return None
+            if isinstance(line, Race) and not any(race_faults(at, line.racers, line.winner)):
+                self._items.append(["race", at, line.session, keys[0]])
+                return None
+        elif line.schema == SCHEMA and isinstance(line, SessionStart):
             self._items.append(["begin", at, line.session])
+            return None
         elif line.schema == SCHEMA and isinstance(line, SessionEnd):
             self._items.append(["end", at, line.session, line.trials])
-        elif line.schema == SCHEMA and isinstance(line, VendorRecord) and self._right_vendor(line):
-            self._items.append(["vendor", at, line.session, line.name, self._keys.workload(line.workload)])
-        else:
-            self._items.append(["line", at, msgspec.json.encode(line, enc_hook=dict)])
+            return None
+        return self._suspect(at)
 
-    def _right_vendor(self, line: VendorRecord) -> bool:
+    def _right_vendor(self, line: Vendor, keys: tuple[str, str]) -> bool:
         time = line.measurement
         if line.status is not Status.OK or time is None or not 0 < time.min_us <= time.median_us <= time.max_us:
             return False
         if time.samples < 1 or (time.times_us and len(time.times_us) != time.samples):
             return False
-        place = (self._keys.workload(line.workload), self._keys.target(line.target))
-        if place not in self._least:
-            self._least[place] = self._least_us(line.workload, line.target)
-        return time.median_us >= self._least[place]
+        if time.anchor is not None and not (time.anchor.median_us > 0 and time.anchor.nominal_us > 0):
+            return False
+        if keys not in self._least:
+            self._least[keys] = self._least_us(WORKLOAD.decode(line.workload), TARGET.decode(line.target))
+        return time.median_us >= self._least[keys]
 
     def _least_us(self, workload: Workload, target: Target) -> float:
         return 0.0 if target.backend == "interpreter" else self._floor_us(workload, target) or 0.0
 
     def _place_of(self, workload: bytes, target: bytes, toolchain: bytes) -> _Place:
-        """Keys, least time and today's templates for the texts of a workload and a target; no keys where one of the texts is damaged."""
+        """What is known of the texts of a workload and a target; one without keys where a text is damaged."""
         keys = (self._known.workload(workload), self._known.target(target))
         try:
             _TOOLCHAIN.decode(toolchain)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return ("", "", 0.0, None, "")
+            return _Place()
         if not all(keys):
-            return ("", "", 0.0, None, "")
+            return _Place()
         decoded = WORKLOAD.decode(workload)
-        return (*keys, self._least_us(decoded, TARGET.decode(target)), self._templates.get(decoded.operator), decoded.operator)
+        return _Place(*keys, self._least_us(decoded, TARGET.decode(target)), self._templates.get(decoded.operator), decoded.operator)
 
 
 def _right_failure(line: Trial) -> bool:

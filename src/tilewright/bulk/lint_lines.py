@@ -6,7 +6,8 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
-from tilewright.record import DeviceState, RaceRecord, Resources, SessionEnd, SessionStart, Status, VendorRecord
+from tilewright.bulk.other_lines import Race, Vendor
+from tilewright.record import DeviceState, Resources, SessionEnd, SessionStart, Status
 
 # Numbers that lint would tell are refused in decoding, which costs nothing: their lines are looked at one by one.
 _TrialNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]  # an array holds no trial number from there on
@@ -78,4 +79,4 @@ class Start(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="start"
     session: str = ""
 
 
-LINES: Final = msgspec.json.Decoder(Trial | Start | VendorRecord | RaceRecord | SessionStart | SessionEnd)
+LINES: Final = msgspec.json.Decoder(Trial | Start | Vendor | Race | SessionStart | SessionEnd)

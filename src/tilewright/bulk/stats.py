@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+import msgspec
 
 from tilewright.best import best_of
 from tilewright.bulk.best import Fold, Session, Slim, deciding_lines, fold_with, note_damage
 from tilewright.bulk.candidates import GroupKey
 from tilewright.bulk.parts import Part, fold_parts, parts_of, processes
 from tilewright.record import Line, Record, RecordedSpace, SessionEnd, SessionStart, Status
+
+_NUMBER: Final = re.compile(r"\d(?<![\w.]\d)\d*(?:\.\d+)?")  # not the 90 of sm_90. It begins with a digit, so that the search skips all else at once
+_NONE: Final = msgspec.Raw(b"")
 
 
 class _StatsFold(Fold):
@@ -20,24 +26,38 @@ class _StatsFold(Fold):
     def __init__(self) -> None:
         super().__init__()
         self._failures: Counter[tuple[str, str, str, str]] = Counter()
+        # Of blocks read in one go: statuses and kinds by the texts of target and workload.
+        self._kinds: dict[bytes, dict[bytes, Counter[tuple[str, str]]]] = {}
+        self._target = _NONE
+        self._workloads: dict[bytes, Counter[tuple[str, str]]] = {}
         self._started: set[str] = set()
         self._ended: set[str] = set()
         self._spaces: list[str] = []
 
     def counts(self) -> dict[str, Any]:
         """Plain values for `fold_parts`."""
+        for target, workloads in self._kinds.items():
+            for workload, kinds in workloads.items():
+                place = (self._known.workload(workload), self._known.target(target))
+                for kind, count in kinds.items():
+                    self._failures[*place, *kind] += count
         return {
             "failures": [(*key, count) for key, count in self._failures.items()],
             "started": sorted(self._started),
             "ended": sorted(self._ended),
             "spaces": self._spaces,
-            "vendor_count": len(self._vendors),
+            "vendor_count": self._vendor_count,
             "names": [(key, name) for key, name in self._known.names.items()],
         }
 
     def _failed(self, line: Slim) -> None:
-        key = (self._known.workload(bytes(line.workload)), self._known.target(bytes(line.target)), line.status, first_line(line.message))
-        self._failures[key] += 1
+        if line.target != self._target:
+            self._target, self._workloads = line.target, self._kinds.setdefault(bytes(line.target), {})
+        workload = bytes(line.workload)
+        kinds = self._workloads.get(workload)
+        if kinds is None:
+            kinds = self._workloads[workload] = Counter()
+        kinds[line.status, failure_kind(line.message)] += 1
 
     def _other(self, line: Any) -> None:
         (self._started if isinstance(line, Session) else self._ended).add(line.session)
@@ -45,7 +65,7 @@ class _StatsFold(Fold):
     def _seen(self, line: Line) -> None:
         if isinstance(line, Record) and (line.status is not Status.OK or line.measurement is None):
             workload, target = self._keys.workload(line.workload), self._keys.target(line.target)
-            self._failures[workload, target, str(line.status), first_line(line.message)] += 1
+            self._failures[workload, target, str(line.status), failure_kind(line.message)] += 1
         elif isinstance(line, SessionStart):
             self._started.add(line.session)
         elif isinstance(line, SessionEnd):
@@ -111,10 +131,10 @@ def stats_of_files(paths: Sequence[Path], note: Callable[[str], None] = lambda t
     }
 
 
-def first_line(message: str) -> str:
-    """What failures are counted by."""
+def failure_kind(message: str) -> str:
+    """What failures are counted by: the message's first line, numbers left out, which differ from candidate to candidate."""
     lines = message.strip().splitlines()
-    return lines[0] if lines else "(no message)"
+    return _NUMBER.sub("#", lines[0]) if lines else "(no message)"
 
 
 def ranked(counts: Counter[Any]) -> list[tuple[Any, int]]:

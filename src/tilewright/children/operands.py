@@ -11,6 +11,7 @@ from typing import Any, Final
 import torch
 
 from tilewright.canonical import sha256_text
+from tilewright.children.arena import packed_copies
 from tilewright.children.buffers import Guarded, copy_exact, differs, torch_dtype
 from tilewright.children.draw_cost import DrawCost
 from tilewright.children.failure import OperatorFault, is_device_memory_error, operator_fault
@@ -252,7 +253,7 @@ class Operands:
         if not self._sets:
             free, _ = torch.cuda.mem_get_info(self._device)
             count = operand_sets(self.set_bytes, self._l2_bytes, min(_SETS_BYTES, free // 4))
-            self._sets = self._guarded("allocating operands to rotate through", lambda: [self._copy_set() for _ in range(count)])
+            self._sets = self._guarded("allocating operands to rotate through", lambda: packed_copies(self.arguments, count, self._device))
         return self._sets
 
     def input_sets(self) -> list[dict[str, Any]]:
@@ -272,13 +273,11 @@ class Operands:
                 kept.copy_(value)
         return arguments[len(self.spec.arguments) :]
 
-    def _copy_set(self) -> list[Any]:
-        return [copy_exact(value) if isinstance(value, torch.Tensor) else value for value in self.arguments]
-
     @property
     def nbytes(self) -> int:
         """Bytes held: inputs and their copies, expected outputs, guarded outputs, rotating sets."""
         expected = [tensor for outputs in self.expectations.values() for tensor in outputs.values()]
         values = [*self.inputs.values(), *self._pristine.values(), *expected, *(value for one in self._sets for value in one)]
-        held: int = sum(value.untyped_storage().nbytes() for value in values if isinstance(value, torch.Tensor))
+        storages = {value.untyped_storage().data_ptr(): value.untyped_storage().nbytes() for value in values if isinstance(value, torch.Tensor)}
+        held: int = sum(storages.values())
         return held + sum(output.nbytes for output in self.outputs)

@@ -99,7 +99,11 @@ def bad_grid(kernel: KernelResources) -> str:
 
 
 def summary(kernels: Sequence[KernelResources], workspace_bytes: int) -> dict[str, int]:
-    """The largest need over the kernels as `record.Resources` has it, unknown ones left out; scratch that the workspace asks for is added."""
+    """The largest need over the kernels as `record.Resources` has it, unknown ones left out; scratch that the workspace asks for is added.
+
+    Programs are those of the kernel with the most shared memory a block, then the most registers: the one that all other figures are
+    mostly about. A kernel that only adds up another's parts may have far more.
+    """
 
     def most(values: Iterable[int | None]) -> int | None:
         known = [value for value in values if value is not None]
@@ -112,8 +116,13 @@ def summary(kernels: Sequence[KernelResources], workspace_bytes: int) -> dict[st
         "stack_bytes": most(kernel.stack_bytes for kernel in kernels),
         "scratch_bytes": workspace_bytes + (most(kernel.scratch_bytes for kernel in kernels) or 0),
         "num_warps": most(kernel.num_warps for kernel in kernels),
+        "programs": programs(max(kernels, key=_block_needs).grid) if kernels else None,
     }
     return {name: value for name, value in figures.items() if value is not None}
+
+
+def _block_needs(kernel: KernelResources) -> tuple[int, int, int]:
+    return kernel.shared_memory_bytes, (kernel.registers or 0) * kernel.num_warps, programs(kernel.grid)
 
 
 def programs(grid: Sequence[int]) -> int:

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     workloads = [operator.workload(text) for text in args.workloads]
     targets = [named_target(name) for name in args.targets or [DEFAULT_TARGET]]
     reports: list[Legality] = []
-    with closing(CompileBuilder(args.jobs or max(1, (os.cpu_count() or 2) - 1))) as builder:
+    with closing(CompileBuilder(args.jobs or max(1, len(os.sched_getaffinity(0)) - 1))) as builder:
         for workload in workloads:
             for target in targets:
                 note(f"compiling {workload.key} for {target.arch}")

@@ -13,8 +13,9 @@ from tilewright.bulk.lint import Whole, lint_file
 from tilewright.bulk.parts import is_large
 from tilewright.commands.output import emit, emit_json, table
 from tilewright.errors import ExitCode
+from tilewright.finding import Finding
 from tilewright.library import find_operators
-from tilewright.lint import Finding, FloorUs, Inspect, lint
+from tilewright.lint import FloorUs, Inspect, lint
 from tilewright.log import TuningLog
 from tilewright.reach import inspector
 from tilewright.roofline import floor_us

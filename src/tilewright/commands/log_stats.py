@@ -8,7 +8,7 @@ from typing import Any
 
 from tilewright.best import best_of
 from tilewright.bulk.parts import is_large
-from tilewright.bulk.stats import first_line, ranked, stats_of_files
+from tilewright.bulk.stats import failure_kind, ranked, stats_of_files
 from tilewright.commands.logs import read_logs
 from tilewright.commands.output import emit, emit_json, note, table
 from tilewright.errors import ExitCode
@@ -44,7 +44,7 @@ def sum_up(lines: tuple[Line, ...]) -> dict[str, Any]:
     """The answer, from all lines at once."""
     state = LogState.of(lines)
     records = [line for line in lines if isinstance(line, Record)]
-    failures = Counter((record.status, first_line(record.message)) for record in records if record.status is not Status.OK)
+    failures = Counter((record.status, failure_kind(record.message)) for record in records if record.status is not Status.OK)
     return {
         "sessions": {
             "count": sum(session.start is not None for session in state.sessions.values()),

@@ -92,6 +92,7 @@ class CostSampler(BaseSampler):
         self._turns = turns and estimate is None
         self._features = tuple(features)
         self._results = list(past)
+        self._foreseen = len(self._results)  # of them, those whose builds the model knows
         self._consider_at = max(_FIRST_HEARD, _HEARD_GROWTH * len(past))
         learnt = Past(self._pool.encoding, past, features, estimated=estimate is not None) if past else None
         self._model = TimeModel(self._pool, estimate, learnt)
@@ -131,6 +132,8 @@ class CostSampler(BaseSampler):
         self._results.append(result)
         if len(self._results) >= self._consider_at and self._count < _OWN:
             self._consider_at = _HEARD_GROWTH * len(self._results)
+            self._model.foresee(self._results[self._foreseen :])
+            self._foreseen = len(self._results)
             self._model.consider(Past(self._pool.encoding, self._results, self._features, estimated=self._estimate is not None))
 
     # Build wide, measure narrow.

@@ -45,10 +45,7 @@ class Densities:
     def __init__(self, pool: Pool, *, seed: int) -> None:
         self._pool = pool
         self._rng = np.random.default_rng(seed)
-        knobs = pool.encoding.knobs
-        self._counts = np.array([len(knob.values) for knob in knobs], dtype=float)
-        # Halves by which two candidates differ; the last is for an absent knob.
-        self._halves = [_halves(len(knob.values), ordered=knob.ordered) for knob in knobs]
+        self._counts = np.array([len(knob.values) for knob in pool.encoding.knobs], dtype=float)
 
     def choose(self, times: dict[int, float], failed: Sequence[int], among: NDArray[np.intp]) -> int:
         """One of some unknown points.
@@ -68,27 +65,15 @@ class Densities:
     def _density(self, centres: Sequence[int], among: NDArray[np.intp]) -> NDArray[np.float64]:
         spread = _PRIOR / (len(centres) + 1)
         scale = math.exp(float((np.log1p(spread) - np.log1p(self._counts * spread)).sum()))
-        shares = scale * (spread / (1 + spread)) ** (np.arange(2 * len(self._counts) + 1) / 2)
+        shares = scale * (spread / (1 + spread)) ** np.arange(len(self._counts) + 1)
         rows = self._pool.rows
         candidates = rows[among]
         total = np.full(len(among), _PRIOR * math.exp(-float(np.log(self._counts).sum())))
         for start in range(0, len(centres), _BLOCK):
             block = rows[np.asarray(centres[start : start + _BLOCK], dtype=np.intp)]
-            differing = np.zeros((len(among), len(block)), dtype=np.intp)
-            for column, halves in enumerate(self._halves):
-                differing += halves[candidates[:, column, None], block[None, :, column]]
-            total += shares[differing].sum(axis=1)
+            total += shares[np.count_nonzero(candidates[:, None] != block[None], axis=2)].sum(axis=1)
         density: NDArray[np.float64] = total / (len(centres) + _PRIOR)
         return density
-
-
-def _halves(count: int, *, ordered: bool) -> NDArray[np.intp]:
-    """By how many halves two candidates of a knob differ, `[count + 1, count + 1]`."""
-    places = np.arange(count + 1)
-    away = np.abs(places[:, None] - places[None, :])
-    halves: NDArray[np.intp] = np.minimum(away, 2) if ordered else 2 * np.minimum(away, 1)
-    halves[-1, :-1] = halves[:-1, -1] = 2
-    return halves
 
 
 class DensityChooser:

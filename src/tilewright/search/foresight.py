@@ -1,7 +1,8 @@
-"""What a build will need, foreseen from the builds of other points, for estimates that have nothing to say before the build."""
+"""What a build will need, and its launch of programs, foreseen from the builds of other points, for estimates that say nothing before the build."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -12,6 +13,9 @@ from tilewright.record import Resources
 from tilewright.search.encoding import Matrix
 from tilewright.search.pool import Pool
 
+# Builds from which others are foreseen, and of this workload those from which programs are; the growth after which all is learnt anew. guess.
+FIRST: Final = 4
+_GROWTH: Final = 1.5
 # Standard deviations of what is looked for, in doublings: over a coordinate's whole range, between two values of a knob besides,
 # of what only all knobs together explain, and of noise. guess: buffers and accumulators grow with tiles, and so with their logarithms.
 _TREND: Final = 4.0
@@ -31,7 +35,7 @@ _SPILL: Final = 8
 
 
 class Foresight:
-    """Regression of shared memory, register pressure and warps, as logarithms, on the encoded points of a pool.
+    """Regression of shared memory, register pressure, warps and programs, as logarithms, on the encoded points of a pool.
 
     Args:
         pool: the points.
@@ -43,10 +47,12 @@ class Foresight:
         widths = [group.stop - group.start for group in groups]
         self._weights: Matrix = np.repeat([_VALUE if group.exact else _TREND for group in groups], widths)
         self._scales: Matrix = np.repeat([1.0 if group.exact else 1 / _SCALE for group in groups], widths)
-        self._seen: list[tuple[Matrix, tuple[float, float, float]]] = []
+        self._seen: list[tuple[Matrix, Matrix]] = []  # NaN where programs are not known
         self._points: Matrix = np.zeros((0, len(self._weights)))
-        self._solved: Matrix = np.zeros((0, 3))
-        self._centre: Matrix = np.zeros(3)
+        self._solved: Matrix = np.zeros((0, 4))
+        self._centre: Matrix = np.zeros(4)
+        self._told = 0  # builds whose programs are known
+        self._due = self._due_told = FIRST
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -56,26 +62,40 @@ class Foresight:
         self.see(self._pool.vectors[number], resources)
 
     def see(self, vector: Matrix, resources: Resources) -> None:
-        """Take in a build of encoded choices, `[width]`."""
+        """Take in a build of encoded choices, `[width]`; one of another workload must come without its programs."""
         pressure = (resources.registers or 1) + (resources.spill_bytes or 0) / _SPILL
-        needs = (np.log2(resources.shared_memory_bytes + _LEAST_SHARED), np.log2(pressure), np.log2(resources.num_warps or 1))
-        self._seen.append((vector, needs))
+        amounts = (resources.shared_memory_bytes + _LEAST_SHARED, pressure, resources.num_warps or 1, resources.programs or math.nan)
+        self._seen.append((vector, np.log2(amounts)))
+        self._told += resources.programs is not None
+
+    @property
+    def due(self) -> bool:
+        """Whether so many builds more are known than when they were last learnt from that it is worth doing again."""
+        return len(self._seen) >= self._due or self._told >= self._due_told
 
     def learn(self) -> None:
         """Fit the builds taken in so far."""
+        self._due, self._due_told = (max(int(count * _GROWTH), count + 1, FIRST) for count in (len(self._seen), self._told))
         seen = self._seen[-_MOST:]
         self._points = np.array([vector for vector, _ in seen])
         needs = np.array([values for _, values in seen])
-        self._centre = needs.mean(axis=0)
         square = self._kernel(self._points)
         square[np.diag_indices_from(square)] += _NOISE**2
-        self._solved = np.asarray(np.linalg.solve(square, needs - self._centre), dtype=np.float64)
+        self._centre, self._solved = np.zeros(4), np.zeros(needs.shape)
+        told = np.flatnonzero(~np.isnan(needs[:, 3]))
+        columns = [(np.arange(len(needs)), slice(0, 3)), (told, slice(3, 4))] if len(told) < len(needs) else [(told, slice(0, 4))]
+        for rows, needed in columns:
+            if len(rows):
+                self._centre[needed] = needs[rows, needed].mean(axis=0)
+                self._solved[rows, needed] = np.linalg.solve(square[np.ix_(rows, rows)], needs[rows, needed] - self._centre[needed])
+        if len(told) < FIRST:
+            self._centre[3] = np.nan
 
     def foresee(self, numbers: NDArray[np.intp]) -> Sequence[Resources]:
         """What some points will need."""
-        shared, pressure, warps = (self._centre + self._kernel(self._pool.vectors[numbers]) @ self._solved).T
+        shared, pressure, warps, programs = (self._centre + self._kernel(self._pool.vectors[numbers]) @ self._solved).T
         found = []
-        for one_shared, one_pressure, one_warps in zip(2.0**shared, 2.0**pressure, warps, strict=True):
+        for one_shared, one_pressure, one_warps, one_programs in zip(2.0**shared, 2.0**pressure, warps, 2.0**programs, strict=True):
             warps_ = max(2 ** round(one_warps), 1)
             limit = min(_REGISTERS, _REGISTER_FILE // (32 * warps_))
             found.append(
@@ -84,6 +104,7 @@ class Foresight:
                     registers=max(round(min(one_pressure, limit)), 1),
                     spill_bytes=round(max(one_pressure - limit, 0) * _SPILL),
                     num_warps=warps_,
+                    programs=None if np.isnan(one_programs) else max(round(one_programs), 1),
                 )
             )
         return found

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from tilewright.record import Config, Resources
 from tilewright.search.encoding import Matrix
 from tilewright.search.feasibility import Feasibility
-from tilewright.search.foresight import Foresight
+from tilewright.search.foresight import FIRST, Foresight
 from tilewright.search.gaussian import Gaussian, Prior
 from tilewright.search.improvement import improvement
 from tilewright.search.past import Past, carried
@@ -47,9 +48,6 @@ _FIT_GROWTH: Final = 1.4
 # Observations after which they stay as they are. guess: so many say all that they can say of some ten length scales.
 _LAST_FIT: Final = 400
 
-# Builds from which others are foreseen, and the growth after which they are foreseen anew. guess.
-_FIRST_FORESEEN: Final = 4
-_FORESEE_GROWTH: Final = 1.5
 # Standard deviation of the log of an estimate for foreseen resources, as thought before it is seen, and its weight in observations. guess.
 _DOUBT: Final = 0.5
 _DOUBT_WEIGHT: Final = 4
@@ -84,7 +82,6 @@ class TimeModel:
         self._fates = Feasibility(pool)
         self._physics: Matrix = np.zeros(0)
         self._foresight = Foresight(pool)
-        self._foresee_at = _FIRST_FORESEEN
         self._foreseen: Matrix = np.zeros(0)  # log of estimates for foreseen resources
         self._elsewhere: dict[bytes, Resources] = {}  # what the same choices needed elsewhere, by index row
         self._same: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # whether what is foreseen comes from there
@@ -158,8 +155,9 @@ class TimeModel:
         built = [result for result in past if result.resources is not None]
         encoding = self.pool.encoding
         rows = encoding.rows([carried(encoding, result.config) for result in built])
-        fresh = {row.tobytes(): result.resources for row, result in zip(rows, built, strict=True) if result.resources is not None}
+        fresh = {row.tobytes(): replace(result.resources, programs=None) for row, result in zip(rows, built, strict=True) if result.resources is not None}
         self._elsewhere.update(fresh)
+        self._foreseen[:] = np.nan
         step = max(len(fresh) // _PAST_BUILDS, 1)
         for row, resources in [*fresh.items()][::step]:
             vector = encoding.vectors(np.frombuffer(row, dtype=np.intp)[None, :])[0]
@@ -253,17 +251,18 @@ class TimeModel:
         unsaid = np.isnan(self._physics)
         if not unsaid.any():
             return np.where(sure, self._physics, 0.0), np.zeros(len(sure))
-        if len(self._foresight) < _FIRST_FORESEEN:
+        if len(self._foresight) < FIRST:
             return np.zeros(len(sure)), np.ones(len(sure))
-        if len(self._foresight) >= self._foresee_at:
+        if self._foresight.due:
             self._foresight.learn()
-            self._foresee_at = max(int(len(self._foresight) * _FORESEE_GROWTH), len(self._foresight) + 1)
             self._foreseen[:] = np.nan
         fresh = np.flatnonzero(unsaid & np.isnan(self._foreseen))
         for number, foreseen in zip(fresh, self._foresight.foresee(fresh), strict=True):
             known = self._elsewhere.get(self.pool.rows[number].tobytes())
             self._same[number] = known is not None
-            estimated = self._log_estimate(self.pool.configs[number], known or foreseen)
+            # The same binary, but over this workload's grid.
+            needs = foreseen if known is None else replace(known, programs=foreseen.programs)
+            estimated = self._log_estimate(self.pool.configs[number], needs)
             # Foreseen not to fit: the last to be built, but not ruled out.
             self._foreseen[number] = estimated if math.isfinite(estimated) else _HOPELESS
         misses = np.array(self._misses)

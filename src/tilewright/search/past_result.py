@@ -19,7 +19,7 @@ class PastResult:
         config: knob values, matched by name.
         time_us: None where it failed.
         estimate_us: what the same kind of estimate as this search's says of it; None without one.
-        resources: what its build needed, where known.
+        resources: what its build needed, where known; without programs, which are its own workload's.
     """
 
     source: str
@@ -30,5 +30,6 @@ class PastResult:
     resources: Resources | None = None
 
 
-# Makes a result of what was heard of a workload's candidate: its config and its time in µs, None where it failed.
-Relate = Callable[[Workload, Config, float | None], PastResult]
+# Makes a result of what was heard of a workload's candidate: its config, its time in µs (None where it failed), and what its build
+# needed there, where known.
+Relate = Callable[[Workload, Config, float | None, Resources | None], PastResult]

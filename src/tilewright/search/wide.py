@@ -48,10 +48,10 @@ class CostProposer(StudyProposer):
         super().__init__(space, self._sampler, seed=seed, history=history)
         self._ready: dict[str, dict[str, Value]] = {}
 
-    def heard(self, workload: Workload, config: Config, time_us: float | None) -> None:
+    def heard(self, workload: Workload, config: Config, time_us: float | None, resources: Resources | None) -> None:
         """Learn from another workload's candidate."""
         if self._relate is not None:
-            self._sampler.heard(self._relate(workload, config, time_us))
+            self._sampler.heard(self._relate(workload, config, time_us, resources))
 
     def widen(self, count: int) -> list[dict[str, Value]]:
         """Configs worth building next, the author's candidates before the model's."""
