@@ -24,6 +24,7 @@ import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
@@ -291,14 +292,14 @@ def main(argv: Sequence[str]) -> int:
         if args.history:
             asked += [f"{text}+history" for text in asked if Entrant(text).name in INFORMED]
         report: dict[str, list[dict[str, object]]] = {}
-        with get_context("spawn").Pool(args.jobs) as pool:
+        with get_context("spawn").Pool(args.jobs) if args.jobs > 1 else nullcontext() as pool:
             for path in args.recorded:
                 cases = cases_of(read(path), args.templates)
                 usable = [text for text in asked if Entrant(text).may_run(cases[0].spec, len(cases))]
                 print(f"\n{path.name}: {len(cases)} workloads, {len(cases[0].records)} configs, budget {[budget_of(case.times) for case in cases]}", flush=True)
                 for text in usable:
                     jobs = [((str(path), text, seed), args) for seed in range(args.seeds)]
-                    row = row_of(cases, text, [runs for _, runs in pool.imap(work, jobs)], marks)
+                    row = row_of(cases, text, [runs for _, runs in (pool.imap(work, jobs) if pool else map(work, jobs))], marks)
                     report.setdefault(path.name, []).append(row)
                     print(line(row), flush=True)
                     if args.json:

@@ -74,20 +74,22 @@ def needs_of(record: Record) -> tuple[int, int, int]:
     return (needs.scratch_bytes, needs.spill_bytes or 0, needs.shared_memory_bytes) if needs is not None else (0, 0, 0)
 
 
-def best_of(lines: Iterable[Line]) -> dict[tuple[str, str, str], Record]:
+def best_of(lines: Iterable[Line], templates: Templates = MappingProxyType({})) -> dict[tuple[str, str, str], Record]:
     """The best record by (workload key, target key, protocol).
 
     A record counts if its status is ok and it has a time. A schedule whose same code was found wrong on the same workload and
-    target, in any record or race, is left out. Where races were run, only their winners count.
+    target, in any record or race, is left out. Where some are of a template that the operator has now, only those count. Where
+    races were run, only their winners count.
 
     Args:
         lines: of logs, in any order; all but records and races are passed over.
+        templates: of operators at hand; of others, records of any template are alike.
     """
-    return {key: record for key, (record, _) in _chosen(lines).items()}
+    return {key: record for key, (record, _) in _chosen(lines, templates)[0].items()}
 
 
-def _chosen(lines: Iterable[Line]) -> dict[tuple[str, str, str], tuple[Record, bool]]:
-    """As `best_of`, each record with whether a race chose it."""
+def _chosen(lines: Iterable[Line], templates: Templates) -> tuple[dict[tuple[str, str, str], tuple[Record, bool]], int]:
+    """As `best_of`, each record with whether a race chose it; and how many records of older templates were passed over."""
     keys = Keys()
     candidates: dict[tuple[str, str, str], list[Record]] = defaultdict(list)
     wrong: set[tuple[str, str, str, str]] = set()
@@ -103,15 +105,18 @@ def _chosen(lines: Iterable[Line]) -> dict[tuple[str, str, str], tuple[Record, b
         elif record.status is Status.OK and record.measurement is not None:
             candidates[workload, target, record.measurement.protocol].append(record)
     wrong |= wrong_in(races, keys)
-    won = winners(races, keys)
+    if wrong:
+        for place, group in candidates.items():
+            candidates[place] = [record for record in group if (*place[:2], keys.config(record.config), record.source) not in wrong]
+    stale = _set_apart(candidates, templates)
+    won = winners(races, keys, {place: {(keys.config(record.config), record.source) for record in group} for place, group in stale.items()})
     chosen: dict[tuple[str, str, str], tuple[Record, bool]] = {}
-    for (workload, target, protocol), group in sorted(candidates.items(), key=lambda item: item[0]):
-        right = [record for record in group if (workload, target, keys.config(record.config), record.source) not in wrong] if wrong else group
-        first = won.get((workload, target, protocol), frozenset())
-        raced = [record for record in right if (keys.config(record.config), record.source) in first] if first else []
-        if raced or right:
-            chosen[workload, target, protocol] = (_least(raced or right), bool(raced))
-    return chosen
+    for place, group in sorted(candidates.items(), key=lambda item: item[0]):
+        first = won.get(place, frozenset())
+        raced = [record for record in group if (keys.config(record.config), record.source) in first] if first else []
+        if raced or group:
+            chosen[place] = (_least(raced or group), bool(raced))
+    return chosen, sum(map(len, stale.values()))
 
 
 def _least(records: list[Record]) -> Record:

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from math import prod
 from pathlib import Path
@@ -122,6 +123,15 @@ class Operator:
                 raise TemplateError(f"{self.folder}: no template; add <schedule>{SUFFIX}, such as tiled{SUFFIX}")
             self._templates = {template.name: template for template in sorted(loaded, key=lambda template: template.name)}
         return self._templates
+
+    @property
+    def template_hashes(self) -> frozenset[str]:
+        """SHA-256 of each template's text as its file is now, without parsing it; of a file that cannot be read, none."""
+        found = set()
+        for path in self.folder.glob(f"*{SUFFIX}"):
+            with suppress(OSError, UnicodeDecodeError):
+                found.add(sha256_text(path.read_text(encoding="utf-8")))
+        return frozenset(found)
 
     def space(self, workload: Workload, target: Target) -> Space:
         """The space of all schedules, raced as one.

@@ -119,12 +119,9 @@ class Loop:
         """
         if self._thread is None:
             return
-        while not self._interrupts.requested:
-            if self.feed():
-                continue
-            if self._device.is_settled:
-                break
-            time.sleep(0.01)  # nobody tells when it is, and it takes seconds
+        while not (self._interrupts.requested or self._device.is_settled):
+            if not self.feed():
+                time.sleep(0.01)  # nobody tells when it is, and it takes seconds
         if self._device.is_settled:
             self._device.settle()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
+from types import MappingProxyType
 from typing import TypeAlias
 
 from tilewright.identity import Keys
@@ -32,11 +33,18 @@ def wrong_in(races: Iterable[RaceRecord], keys: Keys) -> frozenset[tuple[str, st
     )
 
 
-def winners(races: Iterable[RaceRecord], keys: Keys) -> Mapping[tuple[str, str, str], frozenset[Schedule]]:
+def winners(
+    races: Iterable[RaceRecord], keys: Keys, stale: Mapping[tuple[str, str, str], Set[Schedule]] = MappingProxyType({})
+) -> Mapping[tuple[str, str, str], frozenset[Schedule]]:
     """The schedules that won, by workload key, target key and protocol.
 
     A winner of one race that lost another to one that it never beat itself is out: the two met, and that decided. Where
     winners beat each other in a circle, all of them stay.
+
+    Args:
+        races: in any order.
+        keys: of workloads, targets and configs.
+        stale: schedules that cannot win, and put no other out, by the same keys.
     """
     beats: dict[tuple[str, str, str], set[tuple[Schedule, Schedule]]] = defaultdict(set)
     won: dict[tuple[str, str, str], set[Schedule]] = defaultdict(set)
@@ -55,7 +63,8 @@ def winners(races: Iterable[RaceRecord], keys: Keys) -> Mapping[tuple[str, str, 
         others = [schedule_of(other, keys) for other in race.racers if not other.vendor and other.source in sources]
         beats[key] |= {(first, other) for other in others if other != first}
     found: dict[tuple[str, str, str], frozenset[Schedule]] = {}
-    for key, schedules in won.items():
+    for key, all_schedules in won.items():
+        schedules = all_schedules - stale.get(key, frozenset())
         pairs = beats[key]
         left = {loser for loser in schedules if not any((winner, loser) in pairs and (loser, winner) not in pairs for winner in schedules)}
         found[key] = frozenset(left or schedules)

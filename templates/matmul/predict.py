@@ -19,7 +19,7 @@ def predict(workload: Workload, target: Target, config: Config, resources: Resou
         warps=int(str(config["num_warps"])),
         stages=int(str(config["num_stages"])),
         splits=int(str(config.get("split_k", 1))),
-        persistent_per_sm=int(str(config.get("programs_per_sm", 1 if config.get("persistent") else 0))),
+        persistent_per_sm=int(str(config.get("programs_per_sm", 0))),
     )
     dtype = workload.dtypes["dtype"]
     m, n, k = (workload.dims[name] for name in ("M", "N", "K"))

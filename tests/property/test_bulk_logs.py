@@ -13,7 +13,7 @@ from tilewright.bulk import parts
 from tilewright.bulk.best import best_of_files
 from tilewright.bulk.lint import lint_file
 from tilewright.bulk.merge import merge_files
-from tilewright.bulk.stats import stats_of_files
+from tilewright.bulk.stats import failure_kind, stats_of_files
 from tilewright.codec import encode_line
 from tilewright.commands.log_stats import sum_up
 from tilewright.errors import LogError, SchemaTooNew, UsageError
@@ -168,3 +168,25 @@ def test_a_session_that_differs_between_files_keeps_all_its_lines(tmp_path: Path
     merged = merge_files([a, b], tmp_path / "out.jsonl", notes.append)
     assert merged.lines == len(lines) + 1
     assert notes and "stand in one file and not in another" in notes[0]
+
+
+@pytest.mark.usefixtures("split")
+def test_a_race_or_vendor_of_no_legible_workload_is_damage(tmp_path: Path) -> None:
+    shared: dict[str, Any] = {"session": "s0", "workload": Workload(operator="m", dims={"M": 16}, dtypes={}), "target": named_target("sm_90")}
+    race = RaceRecord(protocol="graph/1", racers=[Racer(source="a", median_us=1.0)], winner=0, **shared)
+    vendor = VendorRecord(name="v", status=Status.OK, measurement=times(1.0, random.Random(0)), **shared)
+    log = tmp_path / "a.jsonl"
+    log.write_bytes(b"".join(encode_line(line).replace(b'"M":16', b'"M":0') for line in (race, vendor)))
+    contents = TuningLog(log).read()
+    assert len(contents.damage) == 2
+    assert lint_file(log, floor_us=lambda workload, target: None, templates={}) == (0, lint(contents))
+    notes: list[str] = []
+    assert best_of_files([log], notes.append) == ()
+    assert "skipped 2 damaged" in notes[0]
+
+
+def test_failures_that_differ_in_numbers_only_are_counted_together() -> None:
+    first, second = "cut after 1 samples: 83.9 µs is over 3 times 16.0 µs\nmore", "cut after 2 samples: 540.6 µs is over 3 times 69 µs"
+    assert failure_kind(first) == failure_kind(second) == "cut after # samples: # µs is over # times # µs"
+    assert failure_kind("2048 bytes, sm_90 has v1.5") == "# bytes, sm_90 has v1.5"
+    assert failure_kind(" \n") == "(no message)"

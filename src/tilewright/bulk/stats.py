@@ -14,6 +14,7 @@ from tilewright.best import best_of
 from tilewright.bulk.best import Fold, Session, Slim, deciding_lines, fold_with, note_damage
 from tilewright.bulk.candidates import GroupKey
 from tilewright.bulk.parts import Part, fold_parts, parts_of, processes
+from tilewright.log import collector_paused
 from tilewright.record import Line, Record, RecordedSpace, SessionEnd, SessionStart, Status
 
 _NUMBER: Final = re.compile(r"\d(?<![\w.]\d)\d*(?:\.\d+)?")  # not the 90 of sm_90. It begins with a digit, so that the search skips all else at once
@@ -91,6 +92,11 @@ def stats_of_files(paths: Sequence[Path], note: Callable[[str], None] = lambda t
     Raises:
         LogError, HostError: a log cannot be read.
     """
+    with collector_paused():
+        return _stats_of_files(paths, note)
+
+
+def _stats_of_files(paths: Sequence[Path], note: Callable[[str], None]) -> dict[str, Any]:
     count = processes()
     parts = parts_of(paths, count)
     folded = fold_parts(parts, _fold, count)

@@ -10,10 +10,11 @@ from typing import Any, Final
 from tilewright.commands.output import emit, emit_json, note
 from tilewright.device import Device, open_device
 from tilewright.errors import ExitCode, UsageError
+from tilewright.estimate import estimate_for
 from tilewright.interchange.suggested import suggesting
 from tilewright.record import Value, config_key
 from tilewright.report import LiveReport, PlainReport, format_config, print_end
-from tilewright.search import check_searcher, make_proposer
+from tilewright.search import Proposer, check_searcher, make_proposer
 from tilewright.space import SearchSpace
 from tilewright.timeline import Timeline, format_marks, process_began
 from tilewright.tuner import DEFAULT_TRIALS, default_log, parse_workloads, tune
@@ -103,17 +104,17 @@ def _dry_run(args: argparse.Namespace) -> ExitCode:
 def _preview(device: Device, workload: Workload, search: str, seed: int) -> dict[str, Any]:
     space = device.make_space(workload)
     bound = space.size_bound()
+    estimate = estimate_for(device.spec, workload, device.target) if device.spec is not None else None
     return {
         "workload": workload.key,
         "size_bound": bound,
         "legal": space.count().legal if bound <= MOST_COUNTED else None,
-        "candidates": _first(space, search, seed),
+        "candidates": _first(space, make_proposer(search, space, seed=seed, estimate=estimate)),
     }
 
 
-def _first(space: SearchSpace, search: str, seed: int) -> list[dict[str, Value]]:
+def _first(space: SearchSpace, proposer: Proposer) -> list[dict[str, Value]]:
     """The default, then what the searcher asks for before it is told anything."""
-    proposer = make_proposer(search, space, seed=seed)
     asked = itertools.takewhile(lambda config: config is not None, (proposer.ask() for _ in range(SHOWN_CANDIDATES)))
     distinct = {config_key(config): config for config in (space.default(), *asked) if config is not None}
     return list(distinct.values())[:SHOWN_CANDIDATES]

@@ -26,11 +26,13 @@ class Group:
     Attributes:
         start, stop: the columns.
         exact: whether they only tell equal values from different ones.
+        regular: whether the values they tell apart are all powers of two.
     """
 
     start: int
     stop: int
     exact: bool
+    regular: bool = False
 
 
 class Encoding:
@@ -60,7 +62,7 @@ class Encoding:
             if len(knob.values) > 2 or not parts:
                 # Scaled so that two different values are at a squared distance of one.
                 parts.append(np.eye(len(knob.values)) * np.sqrt(0.5))
-                groups.append(Group(column, column + len(knob.values), exact=True))
+                groups.append(Group(column, column + len(knob.values), exact=True, regular=_regular(knob)))
                 column += len(knob.values)
             table = np.hstack(parts)
             # An absent knob: the middle of each coordinate, and none of the values.
@@ -68,6 +70,7 @@ class Encoding:
             self._tables.append(np.vstack([table, absent]))
         self.groups = tuple(groups)
         self.width = column
+        self._inner = [number for number, knob in enumerate(self.knobs) if knob.ordered and len(knob.values) > 2]
 
     def indices(self, config: Config) -> list[int]:
         """Position of each knob's value among its candidates; the number of candidates where the knob is absent."""
@@ -79,6 +82,12 @@ class Encoding:
             found.append(len(knob.values) if index is None else index)
         return found
 
+    def off_centre(self, config: Config) -> float:
+        """How far a config's ordered knobs are from the middle of their candidates: 0 to a half, as a mean."""
+        indices = self.indices(config)
+        away = [abs(indices[number] / (len(self.knobs[number].values) - 1) - 0.5) for number in self._inner if indices[number] < len(self.knobs[number].values)]
+        return sum(away) / len(away) if away else 0.0
+
     def vectors(self, indices: NDArray[np.intp]) -> Matrix:
         """Encoded points, `[points, width]`, from their index rows `[points, knobs]`."""
         if not self.knobs:
@@ -89,6 +98,12 @@ class Encoding:
         """Index rows of configs, `[configs, knobs]`."""
         indices = [self.indices(config) for config in configs]
         return np.array(indices, dtype=np.intp).reshape(len(indices), len(self.knobs))
+
+
+def _regular(knob: Knob) -> bool:
+    """Whether all candidates are powers of two, or splits into such."""
+    numbers = [part for value in knob.values for part in (value if isinstance(value, list) else [value])]
+    return knob.ordered and all(isinstance(number, int) and number > 0 and number & (number - 1) == 0 for number in numbers)
 
 
 def _coordinates(knob: Knob) -> list[Matrix]:

@@ -26,12 +26,14 @@ class Prior:
     Attributes:
         scale: length of the coordinates (of 0..1) over which the function changes.
         exact: the same for the columns that only tell values apart.
+        regular: the same for those of them that tell powers of two apart; None where these are as the others.
         signal: variance of the function.
         noise: variance of what looks like noise.
     """
 
     scale: tuple[float, float] = (float(np.log(0.7)), 1.0)
     exact: tuple[float, float] = (0.0, 1.0)
+    regular: tuple[float, float] | None = None
     signal: tuple[float, float] = (0.0, 1.0)
     noise: tuple[float, float] = (-7.0, 1.0)
 
@@ -49,7 +51,9 @@ class Gaussian:
 
     def __init__(self, groups: Sequence[Group], prior: Prior) -> None:
         self._groups = tuple(groups)
-        means = [prior.exact if group.exact else prior.scale for group in groups] + [prior.signal, prior.noise]
+        regular = prior.regular or prior.exact
+        scales = [(regular if group.regular else prior.exact) if group.exact else prior.scale for group in groups]
+        means = [*scales, prior.signal, prior.noise]
         self._mean = np.array([mean for mean, _ in means])
         self._deviation = np.array([deviation for _, deviation in means])
         self._theta = self._mean.copy()
