@@ -148,7 +148,7 @@ def past_of(case: Case, cases: Sequence[Case], spec: OperatorSpec | None) -> tup
 
 
 def trajectory(case: Case, cases: Sequence[Case], entrant: Entrant, *, seed: int, measurements: int, builds: int) -> tuple[list[float | None], list[float]]:
-    """Best time after each measurement (None before the first that runs), and milliseconds for each proposal."""
+    """Best time after each measurement (None before the first that runs), and milliseconds of CPU time for each proposal."""
     spec = entrant.spec(case.spec)
     estimate = estimate_for(spec, case.workload, case.recording.target) if spec is not None else None
     past, kinship = past_of(case, cases, spec) if "history" in entrant.given else ((), None)
@@ -158,12 +158,12 @@ def trajectory(case: Case, cases: Sequence[Case], entrant: Entrant, *, seed: int
     found: list[float | None] = []
     costs = []
     while len(found) < measurements:
-        began = time.perf_counter()
+        began = time.process_time()
         if isinstance(proposer, WideProposer) and (estimate is not None or past) and len(found) % BATCH == 0:
             for _ in range(STEPS):
                 widen(case, proposer, builds * BATCH // STEPS)
         config = proposer.ask()
-        costs.append((time.perf_counter() - began) * 1e3)
+        costs.append((time.process_time() - began) * 1e3)
         if config is None or best == case.best_us:  # nothing is left to ask, or to find
             found += [best] * (measurements - len(found))
             break

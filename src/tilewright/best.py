@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -23,8 +24,9 @@ from tilewright.bestfile import (
     parse_best_file,
     protocol_rank,
 )
+from tilewright.current import Templates, is_stale, passed_over
 from tilewright.identity import Keys
-from tilewright.races import WRONG, vendor_ratios, winners, wrong_in
+from tilewright.races import WRONG, Schedule, vendor_ratios, winners, wrong_in
 from tilewright.record import Line, RaceRecord, Record, Status, VendorRecord, config_key
 
 __all__ = [
@@ -105,18 +107,29 @@ def _chosen(lines: Iterable[Line], templates: Templates) -> tuple[dict[tuple[str
         elif record.status is Status.OK and record.measurement is not None:
             candidates[workload, target, record.measurement.protocol].append(record)
     wrong |= wrong_in(races, keys)
-    if wrong:
-        for place, group in candidates.items():
-            candidates[place] = [record for record in group if (*place[:2], keys.config(record.config), record.source) not in wrong]
-    stale = _set_apart(candidates, templates)
-    won = winners(races, keys, {place: {(keys.config(record.config), record.source) for record in group} for place, group in stale.items()})
-    chosen: dict[tuple[str, str, str], tuple[Record, bool]] = {}
+    stale: dict[tuple[str, str, str], set[Schedule]] = {}
+    right: dict[tuple[str, str, str], list[Record]] = {}
+    over = 0
     for place, group in sorted(candidates.items(), key=lambda item: item[0]):
+        right[place] = [record for record in group if (*place[:2], keys.config(record.config), record.source) not in wrong] if wrong else group
+        current = _current(right[place], templates)
+        if current and len(today := _current(group, templates)) < len(group):
+            # Racers do not say which template they were of: a schedule is stale where records have its code, and none of today's.
+            stale[place] = {(keys.config(record.config), record.source) for record in group} - {(keys.config(record.config), record.source) for record in today}
+            right[place] = current
+            over += len(group) - len(today)
+    won = winners(races, keys, stale)
+    chosen: dict[tuple[str, str, str], tuple[Record, bool]] = {}
+    for place, group in right.items():
         first = won.get(place, frozenset())
         raced = [record for record in group if (keys.config(record.config), record.source) in first] if first else []
         if raced or group:
             chosen[place] = (_least(raced or group), bool(raced))
-    return chosen, sum(map(len, stale.values()))
+    return chosen, over
+
+
+def _current(records: list[Record], templates: Templates) -> list[Record]:
+    return [record for record in records if not is_stale(templates, record.workload.operator, record.template)] if templates else records
 
 
 def _least(records: list[Record]) -> Record:
@@ -130,12 +143,20 @@ def _median_us(record: Record) -> float:
     return record.measurement.ranked_us
 
 
-def best_entries(lines: Iterable[Line]) -> tuple[BestEntry, ...]:
+def best_entries(lines: Iterable[Line], templates: Templates = MappingProxyType({}), note: Callable[[str], None] = lambda text: None) -> tuple[BestEntry, ...]:
     """The entries of a best file: for each workload and target, the best record of the most trusted protocol.
 
-    Times of two protocols are never compared: the protocol is chosen first.
+    Times of two protocols are never compared: the protocol is chosen first, of those by which something current was timed.
+
+    Args:
+        lines: of logs, in any order.
+        templates: of operators at hand, as for `best_of`.
+        note: told how many records of older templates were passed over, where some were.
     """
-    return merge(entry_of(record, raced=raced) for record, raced in _chosen(lines).values()).entries
+    chosen, over = _chosen(lines, templates)
+    if over:
+        note(passed_over(over))
+    return merge((entry_of(record, raced=raced) for record, raced in chosen.values()), templates=templates).entries
 
 
 def entry_of(record: Record, *, raced: bool = False) -> BestEntry:

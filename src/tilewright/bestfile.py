@@ -6,11 +6,14 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
 from tilewright.canonical import canonical_json
+from tilewright.current import Templates, is_stale
 from tilewright.errors import LogDamaged, SchemaTooNew, UsageError
 from tilewright.identity import Keys
 from tilewright.record import Value, config_key
@@ -197,20 +200,11 @@ def place(line: BestLine) -> tuple[str, tuple[tuple[str, int | str], ...], str, 
 
 
 def merge(entries: Iterable[BestEntry], ranges: Iterable[BestRange] = (), templates: Templates = MappingProxyType({})) -> Merged:
-    """The union of best files' lines, with one for each key: a current one, then that of the most trusted protocol, then one that a
-    race chose, then the fastest.
+    """The union of best files' lines, with one for each key: one of today's templates where they are at hand, then that of the most
+    trusted protocol, then one that a race chose, then the fastest.
 
-    Of two ranges, the current one is taken, then the one tuned at more extents. The outcome does not depend on the order of the lines.
-
-    Args:
-        entries: of any number of files or logs.
-        ranges: of best files.
-        templates: of operators at hand: what an older template was tuned for is not current.
+    Of two ranges, the one tuned at more extents is taken, of today's templates first. The outcome does not depend on the order of the lines.
     """
-
-    def preference(entry: BestEntry) -> tuple[bool, _Preference]:
-        return (is_stale(templates, entry.workload.operator, entry.pins.template), _preference(entry))
-
     keys = Keys()
     groups: dict[tuple[str, str], dict[str, BestEntry]] = defaultdict(dict)
     for entry in entries:
@@ -218,37 +212,37 @@ def merge(entries: Iterable[BestEntry], ranges: Iterable[BestRange] = (), templa
     taken: list[BestEntry] = []
     conflicts: list[tuple[BestEntry, BestEntry]] = []
     for group in groups.values():
-        first, *others = sorted(group.values(), key=preference)
+        first, *others = sorted(group.values(), key=partial(_preference, templates))
         vendors = [entry.vendor for entry in group.values() if entry.vendor is not None and entry.pins.protocol == first.pins.protocol]
         fastest = min(vendors, key=lambda vendor: (vendor.median_us, vendor.name), default=None)
         taken.append(first if fastest == first.vendor else msgspec.structs.replace(first, vendor=fastest))
         conflicts += [(first, other) for other in others if (other.config, other.pins) != (first.config, first.pins)]
-    conflicts.sort(key=lambda pair: (place(pair[0]), preference(pair[1])))
+    conflicts.sort(key=lambda pair: (place(pair[0]), _preference(templates, pair[1])))
     kept, range_conflicts = _merge_ranges(ranges, templates)
     return Merged(entries=tuple(sorted(taken, key=place)), conflicts=tuple(conflicts), ranges=kept, range_conflicts=range_conflicts)
 
 
 def _merge_ranges(ranges: Iterable[BestRange], templates: Templates) -> tuple[tuple[BestRange, ...], tuple[tuple[BestRange, BestRange], ...]]:
-    def preference(line: BestRange) -> tuple[bool, tuple[tuple[int, str, int], int, str]]:
-        steps = (*line.steps, *([line.default] if line.default is not None else []))
-        return (any(is_stale(templates, line.workload.operator, step.pins.template) for step in steps), _range_preference(line))
-
     groups: dict[tuple[str, str, str], dict[str, BestRange]] = defaultdict(dict)
     for line in ranges:
         groups[line.workload.key, line.dim, line.target.key][entry_text(line)] = line
-    ordered = [sorted(group.values(), key=preference) for group in groups.values()]
+    ordered = [sorted(group.values(), key=partial(_range_preference, templates)) for group in groups.values()]
     ordered.sort(key=lambda group: place(group[0]))
     return tuple(group[0] for group in ordered), tuple((group[0], other) for group in ordered for other in group[1:])
 
 
-def _range_preference(line: BestRange) -> tuple[tuple[int, str, int], int, str]:
+def _range_preference(templates: Templates, line: BestRange) -> tuple[bool, tuple[int, str, int], int, str]:
+    steps = (*line.steps, *([line.default] if line.default is not None else []))
+    stale = any(is_stale(templates, line.workload.operator, step.pins.template) for step in steps)
     protocol = min((protocol_rank(step.pins.protocol) for step in line.steps), default=protocol_rank(""))
-    return (protocol, -len(line.tuned), entry_text(line))
+    return (stale, protocol, -len(line.tuned), entry_text(line))
 
 
-def _preference(entry: BestEntry) -> _Preference:
+def _preference(templates: Templates, entry: BestEntry) -> tuple[bool, tuple[int, str, int], bool, tuple[float, int, int, int, str, str], str]:
     needs = (entry.scratch_bytes, entry.spill_bytes, entry.shared_memory_bytes)
-    return (protocol_rank(entry.pins.protocol), not entry.raced, (entry.median_us, *needs, config_key(entry.config), entry.pins.source), entry_text(entry))
+    stale = is_stale(templates, entry.workload.operator, entry.pins.template)
+    order = (entry.median_us, *needs, config_key(entry.config), entry.pins.source)
+    return (stale, protocol_rank(entry.pins.protocol), not entry.raced, order, entry_text(entry))
 
 
 def parse_best(text: str, origin: str = "best file") -> tuple[BestEntry, ...]:

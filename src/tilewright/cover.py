@@ -6,9 +6,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from tilewright.best import WRONG, protocol_rank, rank
+from tilewright.current import Templates, is_stale
 from tilewright.errors import UsageError
 from tilewright.identity import Keys
 from tilewright.record import Record, Status, config_key
@@ -68,7 +70,14 @@ def schedule_id(record: Record) -> str:
     return record.source or config_key(record.config)
 
 
-def covers(records: Iterable[Record], *, max_loss: float, max_schedules: int, operators: frozenset[str] | None = None) -> tuple[Cover, ...]:
+def covers(
+    records: Iterable[Record],
+    *,
+    max_loss: float,
+    max_schedules: int,
+    operators: frozenset[str] | None = None,
+    templates: Templates = MappingProxyType({}),
+) -> tuple[Cover, ...]:
     """The fewest schedules that serve all workloads of each operator and target, every one within a loss.
 
     A schedule without a correct time on a workload cannot serve it. Times are compared within the most trusted protocol that an
@@ -79,6 +88,7 @@ def covers(records: Iterable[Record], *, max_loss: float, max_schedules: int, op
         max_loss: greatest allowed time over the workload's best, such as 1.03.
         max_schedules: greatest allowed number.
         operators: those to cover; all where None.
+        templates: of operators at hand: a workload with a right record of one of these is served by none of an older template.
 
     Raises:
         UsageError: no cover meets both limits; the message says what would.
@@ -102,13 +112,16 @@ def covers(records: Iterable[Record], *, max_loss: float, max_schedules: int, op
         trusted.setdefault((operator, target), protocol)
     found: list[Cover] = []
     for (operator, target), protocol in trusted.items():
+        right = [record for record in groups[operator, target, protocol] if (keys.workload(record.workload), target, schedule_id(record)) not in wrong]
+        today = {keys.workload(record.workload) for record in right if not is_stale(templates, operator, record.template)}
         times: dict[str, dict[str, Record]] = defaultdict(dict)
-        for record in groups[operator, target, protocol]:
+        for record in right:
             workload, name = keys.workload(record.workload), schedule_id(record)
+            if workload in today and is_stale(templates, operator, record.template):
+                continue
             known = times[workload].get(name)
-            if (workload, target, name) not in wrong and (known is None or rank(record) < rank(known)):
+            if known is None or rank(record) < rank(known):
                 times[workload][name] = record
-        times = {workload: by_name for workload, by_name in times.items() if by_name}
         if times:
             found.append(_cover(operator, target, protocol, times, max_loss, max_schedules))
     return tuple(found)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Final, Literal, Protocol, cast
 
 import msgspec
 
 from tilewright import runtime
 from tilewright.best import best_entries
-from tilewright.bestfile import BestEntry, BestFile, BestRange, Pins, parse_best_file
+from tilewright.bestfile import BestEntry, BestFile, BestRange, Pins, merge, parse_best_file
 from tilewright.cache import cache_root
 from tilewright.carrying import carries
 from tilewright.children.modules import load_file, operator_module, source_file
+from tilewright.current import Templates, current_templates
 from tilewright.errors import NoDevice, UsageError, nearest
 from tilewright.library import Operator, find_operator
 from tilewright.log import TuningLog
@@ -77,7 +79,7 @@ class Tuned(Protocol):
 def load(
     operator: str,
     *,
-    logs: Sequence[str | Path],
+    logs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     templates: Sequence[Path] = (),
     on_miss: MissMode | Callable[[Missed], Any] = "error",
     strict: bool = True,
@@ -86,7 +88,8 @@ def load(
 
     Args:
         operator: the operator's name.
-        logs: tuning logs, or best files made from them.
+        logs: a tuning log or a best file made from some, or several of these, in any order. Records of templates that the operator has now
+            go before others.
         templates: folders of operators, before those that come with Tilewright.
         on_miss: what a call does that no record serves. `error` raises `Miss`; `default` runs the author's default schedule;
             `nearest` that of the nearest workload whose module can serve this one as it is; `vendor` the first of the operator's vendors. A function is told of
@@ -101,16 +104,23 @@ def load(
     if not callable(on_miss) and on_miss not in _MODES:
         raise UsageError(f"on_miss={on_miss!r}; {nearest(str(on_miss), _MODES)}, or a function of a tilewright.runtime.Missed")
     found = find_operator(operator, templates)
-    files = [read_best(Path(path)) for path in logs]
-    best = BestFile(
-        entries=tuple(entry for file in files for entry in file.entries if entry.workload.operator == operator),
-        ranges=tuple(line for file in files for line in file.ranges if line.workload.operator == operator),
+    current = current_templates({operator: found})
+    paths = [logs] if isinstance(logs, (str, os.PathLike)) else logs
+    files = [read_best(Path(path), current) for path in paths]
+    merged = merge(
+        (entry for file in files for entry in file.entries if entry.workload.operator == operator),
+        (line for file in files for line in file.ranges if line.workload.operator == operator),
+        current,
     )
-    return _Loader(found, best).tuned(on_miss, strict)
+    return _Loader(found, BestFile(entries=merged.entries, ranges=merged.ranges)).tuned(on_miss, strict)
 
 
-def read_best(path: Path) -> BestFile:
+def read_best(path: Path, templates: Templates = MappingProxyType({})) -> BestFile:
     """What a best file says, or what a tuning log amounts to.
+
+    Args:
+        path: of the file.
+        templates: of operators at hand: a log's records of older ones are taken where there are no others.
 
     Raises:
         LogError: the file cannot be read.
@@ -120,7 +130,7 @@ def read_best(path: Path) -> BestFile:
             first = file.readline()
         if '"kind":"best"' in first or '"kind":"range"' in first:
             return parse_best_file(path.read_text(encoding="utf-8"), str(path))
-    return BestFile(entries=tuple(best_entries(TuningLog(path).read().lines)), ranges=())
+    return BestFile(entries=best_entries(TuningLog(path).read().lines, templates), ranges=())
 
 
 def explain(function: Any, *args: Any, **named: Any) -> str:

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, median, pstdev
@@ -17,6 +17,7 @@ from typing import Any, Final, Literal
 
 from tilewright.device_lock import DeviceLock
 from tilewright.errors import ExitCode, HostError
+from tilewright.gpu_target import handle_of
 
 # Supported Triton, first and last minor version: docs/compatibility.md.
 TRITON_RANGE: Final = ((3, 6), (3, 9))
@@ -60,7 +61,8 @@ def examine(log_folder: Path) -> Iterator[Finding]:
     yield _python()
     packages, versions = _packages()
     yield packages
-    devices = list(_devices())
+    device_ids = [str(uuid) for uuid in versions.get("device_ids", ())]
+    devices = list(_devices(device_ids))
     yield from devices
     if versions:
         yield _interpreter()
@@ -71,7 +73,7 @@ def examine(log_folder: Path) -> Iterator[Finding]:
             advice = "install torch's CUDA build (extra: gpu), or remove .venv and run ./bootstrap again"
             yield Finding(name="cuda", state="fail", detail="there is a GPU, and torch is its CPU build", advice=advice)
         if versions["cuda_devices"]:
-            yield from _measuring(str(versions.get("device_id", "")))
+            yield from _measuring(device_ids[0] if device_ids else "")
     yield _folder("log folder", log_folder)
     cache = Path(os.environ.get("TILEWRIGHT_CACHE") or Path.home() / ".cache" / "tilewright")
     yield _folder("cache folder", cache)
@@ -169,7 +171,8 @@ def _probe(question: str, env: Mapping[str, str]) -> dict[str, Any]:
     return answer
 
 
-def _devices() -> Iterator[Finding]:
+def _devices(device_ids: Sequence[str]) -> Iterator[Finding]:
+    """The GPUs that torch sees, in its numbers; all that NVML sees, in NVML's, where torch sees none or does not say which they are."""
     import pynvml
 
     try:
@@ -179,14 +182,19 @@ def _devices() -> Iterator[Finding]:
         return
     try:
         yield Finding(name="driver", state="ok", detail=_asked(pynvml.nvmlSystemGetDriverVersion))
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            yield _device(pynvml, index)
+        if device_ids and all(device_ids):
+            for index, uuid in enumerate(device_ids):
+                yield _device(pynvml, index, handle_of(pynvml, uuid))
+        else:
+            for index in range(pynvml.nvmlDeviceGetCount()):
+                yield _device(pynvml, index, pynvml.nvmlDeviceGetHandleByIndex(index))
     finally:
         pynvml.nvmlShutdown()
 
 
-def _device(nvml: Any, index: int) -> Finding:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+def _device(nvml: Any, index: int, handle: Any) -> Finding:
+    if handle is None:
+        return Finding(name=f"gpu {index}", state="note", detail="NVML does not know it, so its clocks, power and processes cannot be told")
 
     def clock(kind: int) -> str:
         now, most = _asked(nvml.nvmlDeviceGetClockInfo, handle, kind), _asked(nvml.nvmlDeviceGetMaxClockInfo, handle, kind)

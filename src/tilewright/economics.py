@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tilewright.best import best_of, protocol_rank, vendor_times
+from tilewright.current import Templates
 from tilewright.identity import Keys
 from tilewright.record import Line, RaceRecord, Record, SessionEnd, Status, VendorRecord
 
@@ -51,7 +53,7 @@ class Saving:
         return None if calls is None else calls / self.calls_per_day
 
 
-def savings(lines: Iterable[Line], calls_per_day: float) -> tuple[Saving, ...]:
+def savings(lines: Iterable[Line], calls_per_day: float, templates: Templates = MappingProxyType({})) -> tuple[Saving, ...]:
     """The account of each workload and target, by the most trusted protocol it was measured by.
 
     A session's seconds are shared among its workloads by their records: they were tuned together.
@@ -59,6 +61,7 @@ def savings(lines: Iterable[Line], calls_per_day: float) -> tuple[Saving, ...]:
     Args:
         lines: of logs, in any order.
         calls_per_day: of each workload.
+        templates: of operators at hand, as for `best_of`.
     """
     keys = Keys()
     records: list[Record] = []
@@ -87,7 +90,7 @@ def savings(lines: Iterable[Line], calls_per_day: float) -> tuple[Saving, ...]:
             where = (keys.workload(record.workload), keys.target(record.target), record.measurement.protocol)
             defaults[where] = min(defaults.get(where, record.measurement.ranked_us), record.measurement.ranked_us)
     times = vendor_times(vendors)
-    best = best_of([*records, *races])
+    best = best_of([*records, *races], templates)
     chosen: dict[tuple[str, str], tuple[str, str, str]] = {}
     for workload, target, protocol in sorted(best, key=lambda key: (key[0], key[1], protocol_rank(key[2]))):
         chosen.setdefault((workload, target), (workload, target, protocol))

@@ -1,24 +1,40 @@
 """Analytic estimates of a kernel's time: physics a searcher starts from. Pure.
 
 They are meant to rank, and to be corrected by what is measured; so constants that scale all candidates alike hardly matter.
-An operator's spec may build its `predict` from these helpers; `general_us` serves those that have none, once a candidate is built.
+An operator's `predict` may be built from the helpers of `tilewright.product`, which are named here too; `general_us` serves those that have
+none, once a candidate is built.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import ceil, exp, floor, log, log2, nan, prod, sqrt
 from typing import Final
 
 from tilewright.operator import OperatorSpec
+from tilewright.product import (
+    OVERHEAD_REGISTERS,
+    Tiling,
+    crowded,
+    guessed_resources,
+    matmul_us,
+    occupancy,
+    overlapped,
+    spilled_once_us,
+    spilling,
+    summing_us,
+    uses_warpgroups,
+)
 from tilewright.record import Config, Resources
 from tilewright.target import Target
 from tilewright.workload import DTYPE_BYTES, Workload
 
+# Names that an operator's `predict` may take from here.
+__all__ = ["Tiling", "estimate_for", "general_us", "guessed_resources", "matmul_us", "occupancy", "overlapped", "spilling", "uses_warpgroups"]
+
 # All constants below are fitted, and rounded, to every point of the recorded GEMM: 8 shapes x 1,700 configs, H200, Triton 3.6,
-# event timing, November 2026. There, log(measured / estimated) has a standard deviation of 0.13 to 0.20 over the points within
-# a factor of two of the best, and the rank correlation is 0.89 to 0.93 on each shape.
+# event timing, November 2026, for a model with the tile's true sides. What finer things `tilewright.product` knows, and so its constants,
+# need more than a binary says.
 
 # Bytes per µs that one multiprocessor draws from L2 at best.
 _L2_BYTES_PER_SM_US: Final = 76_000.0
@@ -30,8 +46,6 @@ _LATENCY_US: Final = 0.8
 _PER_WARP_MMA: Final = 0.58
 # Columns at which a warpgroup MMA is at half its rate: each reads its 64 rows of A beside its columns of B.
 _HALF_RATE_COLUMNS: Final = 8.0
-# Slow-down for each byte spilled by a thread.
-_SPILL_COST: Final = 0.023
 # A launch, in µs, and the share of a tile's store that does not overlap.
 _LAUNCH_US: Final = 4.0
 _STORE_SHARE: Final = 0.25
@@ -40,141 +54,17 @@ _STORE_LATENCY_US: Final = 1.5
 _SHARPNESS: Final = 3.4
 # Warps that one multiprocessor needs to keep its four tensor cores busy.
 _BUSY_WARPS: Final = 4
-# Registers of a thread that hold no accumulator. guess, from the same recording.
-_OVERHEAD_REGISTERS: Final = 40
-_MOST_REGISTERS: Final = 255
-# The same as three guesses, over which the general estimate is averaged: on the same recording, the best 8 by estimate of 64 random
-# builds hold a point at 97.4% of the best of the 64 (geometric mean); 95.8% with the middle one alone, 95.8% with all rounded to powers of 2.
+# Registers of a thread that hold no accumulator, as three guesses, over which the general estimate is averaged: on the same recording, the best 8 by
+# estimate of 64 random builds hold a point at 97.4% of the best of the 64 (geometric mean); 95.8% with the middle one alone, 95.8% with all rounded to powers of 2.
 _OTHER_REGISTERS: Final = (28.0, 40.0, 60.0)
 # Operations for each byte moved from which an operator is taken for a product, whose operands are read again and again. guess: 16 rows by a
 # large matrix of 16 bits, the fewest that fill a tensor core's tile, are a little under 16.
 _REUSE: Final = 8
 _SMALLEST_SIDE: Final = 16.0
 _WARPGROUP_ROWS: Final = 64
+_SUM_BYTES: Final = 4
 # Bytes in flight of a program that buffers nothing in shared memory. guess: what fits its registers.
 _LEAST_IN_FLIGHT_BYTES: Final = 2048
-# Allocation granularity: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
-_BLOCKS_PER_SM: Final = 32
-_RESERVED_SHARED_BYTES: Final = 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tiling:
-    """How a matrix product is cut.
-
-    Attributes:
-        rows, columns, depth: of a block's tile.
-        warps: of a block.
-        stages: tiles in flight.
-        splits: parts of the summed dim that run side by side.
-        persistent_per_sm: blocks that stay on each multiprocessor and take tile after tile; 0 for a block a tile.
-    """
-
-    rows: int
-    columns: int
-    depth: int
-    warps: int
-    stages: int
-    splits: int = 1
-    persistent_per_sm: int = 0
-
-
-def occupancy(target: Target, *, warps: int, shared_memory_bytes: float, registers: float) -> int:
-    """Blocks that one multiprocessor holds at a time; 0 where not even one fits."""
-    threads = warps * target.warp_size
-    allocated = ceil(max(registers, 16) / 8) * 8
-    limits = [_BLOCKS_PER_SM, target.max_threads_per_sm // threads, int(target.registers_per_sm // (allocated * threads))]
-    if shared_memory_bytes > target.shared_memory_bytes:
-        return 0
-    limits.append(int(target.shared_memory_per_sm_bytes // (shared_memory_bytes + _RESERVED_SHARED_BYTES)))
-    return max(min(limits), 0)
-
-
-def overlapped(*streams: float) -> float:
-    """Time of streams that run at once: the longest, and a little of the others."""
-    longest = max(streams)
-    return longest * sum((stream / longest) ** _SHARPNESS for stream in streams) ** (1 / _SHARPNESS) if longest > 0 else 0.0
-
-
-def spilling(spill_bytes: float) -> float:
-    """Factor by which spilled registers slow a kernel down."""
-    return 1 + _SPILL_COST * spill_bytes
-
-
-def uses_warpgroups(tiling: Tiling, target: Target) -> bool:
-    """Whether Triton multiplies by warpgroup instructions: on Hopper, with 64 rows and four warps at least."""
-    return target.arch == "sm_90" and tiling.rows >= 64 and tiling.warps % 4 == 0
-
-
-def guessed_resources(tiling: Tiling, element_bytes: int, target: Target) -> Resources:
-    """What a tiled matrix product will need, before it is built: buffers in flight, and accumulators in registers.
-
-    Triton 3.6 keeps as many buffers as stages for warpgroup instructions, which read them in place, and one fewer for others.
-    """
-    threads = tiling.warps * target.warp_size
-    buffers = tiling.stages if uses_warpgroups(tiling, target) else max(tiling.stages - 1, 1)
-    loaded = (tiling.rows + tiling.columns) * tiling.depth
-    registers = tiling.rows * tiling.columns / threads + _OVERHEAD_REGISTERS + 0.1 * loaded / threads
-    return Resources(
-        shared_memory_bytes=loaded * element_bytes * buffers,
-        registers=round(min(registers, _MOST_REGISTERS)),
-        spill_bytes=round(8 * max(registers - _MOST_REGISTERS, 0)),
-        num_warps=tiling.warps,
-    )
-
-
-def matmul_us(m: int, n: int, k: int, tiling: Tiling, target: Target, *, dtype: str, element_bytes: int, resources: Resources | None = None) -> float | None:
-    """Estimated time in µs of a tiled matrix product [m, k] @ [k, n].
-
-    Args:
-        m: rows of the result.
-        n: columns of the result.
-        k: the summed extent.
-        tiling: how it is cut.
-        target: peak rates and limits.
-        dtype: torch name, for the peak rate.
-        element_bytes: of the operands.
-        resources: what the build needs; guessed where not built yet.
-
-    Returns:
-        The estimate, or None where a block does not fit a multiprocessor.
-    """
-    needs = resources or guessed_resources(tiling, element_bytes, target)
-    spilled = needs.spill_bytes or 0
-    resident = occupancy(target, warps=tiling.warps, shared_memory_bytes=needs.shared_memory_bytes, registers=needs.registers or _OVERHEAD_REGISTERS)
-    if resident == 0:
-        if needs.shared_memory_bytes > target.shared_memory_bytes:
-            return None
-        resident = 1  # register limits are the compiler's to keep
-    tiles = ceil(m / tiling.rows) * ceil(n / tiling.columns) * tiling.splits
-    trips = ceil(k / (tiling.depth * tiling.splits))
-    sms = target.sm_count
-    rate = target.tflops.get(dtype, 0.0) * 1e6 / sms or _L2_BYTES_PER_SM_US * 64
-    warpgroup = uses_warpgroups(tiling, target)
-    share = tiling.columns / (tiling.columns + _HALF_RATE_COLUMNS) if warpgroup else (_PER_WARP_MMA if target.arch == "sm_90" else 0.9)
-    bandwidth = (target.bandwidth_gb_s or 1000.0) * 1e3 * _DRAM_SHARE
-
-    def wave(blocks: int) -> float:
-        """Time of one tile on each multiprocessor for as many blocks as it holds."""
-        fed = min(1.0, blocks * tiling.warps / _BUSY_WARPS)
-        trip = overlapped(
-            blocks * 2.0 * tiling.rows * tiling.columns * tiling.depth / (rate * share * fed),
-            blocks * (tiling.rows + tiling.columns) * tiling.depth * element_bytes / _L2_BYTES_PER_SM_US,
-            _LATENCY_US / max(tiling.stages - 1, 0.6),
-        )
-        store = blocks * tiling.rows * tiling.columns * element_bytes / (bandwidth / sms) * _STORE_SHARE
-        # Persistent blocks store one tile while they load the next.
-        return trips * trip + (max(store, _STORE_LATENCY_US / 2) if tiling.persistent_per_sm else store + _STORE_LATENCY_US)
-
-    if tiling.persistent_per_sm:
-        resident = min(resident, tiling.persistent_per_sm)
-    full, left = divmod(tiles, sms * resident)
-    time_us = full * wave(resident) + (wave(ceil(left / sms)) if left else 0.0)
-    moved = float((m * k + k * n + m * n) * element_bytes)
-    if tiling.splits > 1:
-        moved += 2.0 * tiling.splits * m * n * 4
-        time_us += _LAUNCH_US
-    return max(time_us * spilling(spilled), moved / bandwidth) + _LAUNCH_US
 
 
 def general_us(
@@ -209,7 +99,7 @@ def general_us(
         The estimate, or None where a block does not fit a multiprocessor.
     """
     warps = resources.num_warps or _BUSY_WARPS
-    registers = resources.registers or _OVERHEAD_REGISTERS
+    registers = resources.registers or OVERHEAD_REGISTERS
     shared = resources.shared_memory_bytes
     resident = occupancy(target, warps=warps, shared_memory_bytes=shared, registers=registers)
     if resident == 0:
@@ -218,23 +108,33 @@ def general_us(
         resident = 1
     sms = target.sm_count
     bandwidth = (target.bandwidth_gb_s or 1000.0) * 1e3 * _DRAM_SHARE
-    moving, slower = bytes_moved / bandwidth, spilling(resources.spill_bytes or 0)
+    spilled = resources.spill_bytes or 0
+    moving, slower = bytes_moved / bandwidth, spilling(spilled)
     elements = float(max(prod(outputs), 1))
     if flops <= _REUSE * bytes_moved:
         # A multiprocessor without a program draws nothing; the others draw more than their share, up to what one can.
         drawing = min(programs, sms) if programs else sms
         return max(moving, bytes_moved / (drawing * _L2_BYTES_PER_SM_US)) * slower + _LAUNCH_US
-    depth = flops / 2 / elements
+    # A workspace of whole results in fp32 holds the parts of sums that are cut, each a program's; adding them up is a launch more.
+    workspace = (resources.scratch_bytes or 0) / (elements * _SUM_BYTES)
+    parts = int(workspace) if workspace >= 2 and workspace.is_integer() else 1
+    depth = flops / 2 / elements / parts
     lower, higher = sorted((float(outputs[-1]), elements / max(outputs[-1], 1)))
     rate = target.tflops.get(dtype, 0.0) * 1e6 / sms or _L2_BYTES_PER_SM_US * 64
+    adding = summing_us(elements, parts, element_bytes, target)
     in_flight = max(shared, _LEAST_IN_FLIGHT_BYTES)
 
     threads = warps * target.warp_size
     # What a thread spilled were registers too.
-    needed = registers + (resources.spill_bytes or 0) / 8
+    needed = registers + spilled / 8
     tiles = [min(max(needed - other, 4.0), 256.0) * threads for other in _OTHER_REGISTERS]
-    # No program holds more results than it has registers: one with a larger share takes tile after tile, and says nothing of their size.
-    known = programs if programs and elements / programs <= needed * threads else 0
+    # No program holds more results than it has registers: one with a larger share takes tile after tile, and says nothing of their size; nor
+    # do as many programs as fill the device, which tiles of powers of two rarely are where the number of multiprocessors is none.
+    staying = programs is not None and programs % sms == 0 and log2(sms) % 1 > 0
+    known = programs / parts if programs and not staying and elements * parts / programs <= needed * threads else 0
+    # Where the results leave registers, what is spilled all the same is spilled around the loop.
+    around = spilled_once_us(spilled, threads) if known and not crowded(elements / known, threads, target) else 0.0
+    slower = 1.0 if around else slower
 
     def tiled(tile: float, held: float) -> float:
         """Time with tiles of so many results, where a block has room for so many: it may be higher than the result."""
@@ -242,7 +142,7 @@ def general_us(
         height = min(2.0 ** floor(log2(tile) / 2) if known else sqrt(tile), highest)  # Triton's sides are powers of two
         width = tile / height
         padding = max(held / tile, 1.0) if height == highest else 1.0
-        blocks = known or ceil(lower / height) * ceil(higher / width)
+        blocks = (known or ceil(lower / height) * ceil(higher / width)) * parts
         share = _PER_WARP_MMA if warps < _BUSY_WARPS or height < _WARPGROUP_ROWS > width else width / (width + _HALF_RATE_COLUMNS)
         read = (height + width) * depth * element_bytes
 
@@ -251,11 +151,11 @@ def general_us(
             computing = blocks_held * 2.0 * tile * padding * depth / (rate * share * fed)
             # Rows that are padding take room in shared memory, and are not read.
             waiting = (height * padding + width) * depth * element_bytes * _LATENCY_US / in_flight
-            loop = overlapped(computing, blocks_held * read / _L2_BYTES_PER_SM_US, waiting)
-            return loop + blocks_held * tile * element_bytes / (bandwidth / sms) * _STORE_SHARE + _STORE_LATENCY_US
+            loop = overlapped(computing, blocks_held * read / _L2_BYTES_PER_SM_US, waiting, sharpness=_SHARPNESS)
+            return loop + blocks_held * (tile * (_SUM_BYTES if parts > 1 else element_bytes) / (bandwidth / sms) * _STORE_SHARE + around) + _STORE_LATENCY_US
 
         full, left = divmod(blocks, sms * resident)
-        return max((full * wave(resident) + (wave(ceil(left / sms)) if left else 0.0)) * slower, moving) + _LAUNCH_US
+        return max((full * wave(resident) + (wave(ceil(left / sms)) if left else 0.0)) * slower, moving) + adding + _LAUNCH_US
 
     times = [tiled(max(elements / known, 1.0) if known else tile, tile) for tile in tiles]
     return exp(sum(log(time) for time in times) / len(times))

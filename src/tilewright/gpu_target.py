@@ -176,8 +176,7 @@ def nvml_facts(facts: Facts) -> dict[str, Any]:
     try:
         told = facts.attributes
         bus = f"{told['pci_domain']:08x}:{told['pci_bus']:02x}:{told['pci_device']:02x}.0"
-        by_uuid = (asked("nvmlDeviceGetHandleByUUID", f"{prefix}-{facts.uuid}".encode()) for prefix in ("GPU", "MIG"))
-        handle = next((one for one in by_uuid if one is not None), None) or asked("nvmlDeviceGetHandleByPciBusId", bus.encode())
+        handle = handle_of(pynvml, facts.uuid) or asked("nvmlDeviceGetHandleByPciBusId", bus.encode())
         if handle is None:
             return found
         pci = asked("nvmlDeviceGetPciInfo", handle)
@@ -192,6 +191,21 @@ def nvml_facts(facts: Facts) -> dict[str, Any]:
         return found
     finally:
         pynvml.nvmlShutdown()
+
+
+def handle_of(nvml: Any, uuid: str) -> Any:
+    """NVML's handle of a GPU or a MIG instance by its UUID, None where it knows none: numbers of devices do not agree between CUDA and NVML.
+
+    Args:
+        nvml: the module pynvml.
+        uuid: as CUDA and torch write it, without NVML's prefix.
+    """
+    for prefix in ("GPU", "MIG"):
+        try:
+            return nvml.nvmlDeviceGetHandleByUUID(f"{prefix}-{uuid}".encode())
+        except (nvml.NVMLError, AttributeError):
+            continue
+    return None
 
 
 def main() -> int:

@@ -71,6 +71,15 @@ def winners(
     return found
 
 
+def first_places(races: Iterable[RaceRecord], keys: Keys) -> Mapping[tuple[str, str, str], frozenset[Schedule]]:
+    """The schedules that won any race, whatever others say, by workload key, target key and protocol."""
+    won: dict[tuple[str, str, str], set[Schedule]] = defaultdict(set)
+    for race in races:
+        if race.winner is not None:
+            won[keys.workload(race.workload), keys.target(race.target), race.protocol].add(schedule_of(race.racers[race.winner], keys))
+    return {key: frozenset(schedules) for key, schedules in won.items()}
+
+
 def vendor_ratios(races: Iterable[RaceRecord], keys: Keys) -> Mapping[tuple[str, str, str, Schedule], Mapping[str, float]]:
     """Vendors' times over the winner's, by workload key, target key, protocol and winner, then by vendor.
 

@@ -59,19 +59,16 @@ class Recording:
                 case VendorRecord():
                     vendors.append(line)
         if len(spaces) != 1:
-            raise LogError(
-                f"{origin} is no recording: it has {len(spaces)} lines of kind `space`, and one is needed to know the knobs and their candidates; "
-                "make one with tilewright log import"
-            )
+            said = f"{origin} is no recording: it has {len(spaces)} lines of kind `space`, and one is needed to know the knobs and their candidates"
+            raise LogError(f"{said}; make one with tilewright log import")
         self.space_line = spaces[0]
         self.operator = self.space_line.operator
         records = [record for record in records if record.workload.operator == self.operator]
         if not records:
             raise LogError(f"{origin} is no recording: it declares a space of operator {self.operator!r} and has no record of it")
         self.target: Target = _only(origin, "target", {record.target.key: record.target for record in records})
-        # A candidate cut short before it was captured has a time by events: it says how hopeless it is, and competes with nothing.
-        full = [record.measurement.protocol for record in records if record.measurement and record.status is Status.OK]
-        self.protocol: str = _only(origin, "protocol", {name: name for name in full})
+        # Not of those cut short: what was cut before it was captured has a time by events, which competes with nothing.
+        self.protocol = _only(origin, "protocol", {m.protocol: m.protocol for r in records if (m := r.measurement) and r.status is Status.OK})
         self.toolchain = records[0].toolchain
         self.workloads: Mapping[str, Workload] = {}
         self._records: dict[str, dict[str, Record]] = {}

@@ -25,8 +25,7 @@ from tilewright.workload import NAME, Workload
 SUFFIX: Final = ".py.jinja"
 # What a rendered module may import: it has to run where Tilewright is not installed.
 ALLOWED_IMPORTS: Final = ("torch", "triton", "__future__")
-# Spaces kept, one for each workload and target lately asked for. A session that comes round to more workloads than this makes each space
-# anew at every turn (60 ms; 72 workloads, 2026-11). guess: hundreds of workloads are tuned in several sessions.
+# Spaces kept, one for each workload and target. With more in a session, each is made anew at every turn (60 ms; 72 workloads, 2026-11). guess.
 _SPACES_KEPT: Final = 256
 
 _ENVIRONMENT: Final = make_environment()

@@ -15,7 +15,7 @@ from tilewright.workload import Workload
 
 # Few values of everything, so that ties and conflicts are common.
 records = st.builds(
-    lambda workload, target, tile, status, median, protocol, shared, triton, source: Record(
+    lambda workload, target, tile, status, median, protocol, shared, triton, source, template: Record(
         session="s",
         trial=0,
         workload=Workload(operator="m", dims={"M": workload}, dtypes={}),
@@ -26,6 +26,7 @@ records = st.builds(
         resources=Resources(shared_memory_bytes=shared) if shared else None,
         toolchain=Toolchain(triton=triton),
         source=source,
+        template=template,
     ),
     st.sampled_from([16, 128]),
     st.sampled_from([named_target("sm_90"), named_target("sm_80")]),
@@ -36,7 +37,9 @@ records = st.builds(
     st.sampled_from([0, 1024]),
     st.sampled_from(["3.6.0", "3.7.1"]),
     st.sampled_from(["a", "b"]),
+    st.sampled_from(["old", "new"]),
 )
+TEMPLATES = {"m": frozenset({"new"})}
 
 
 @given(st.lists(records, max_size=12), st.integers())
@@ -44,12 +47,14 @@ records = st.builds(
 def test_the_order_of_lines_changes_no_byte(read: list[Record], seed: int) -> None:
     shuffled = random.Random(seed).sample(read, len(read))
     assert best_text(best_entries(shuffled)) == best_text(best_entries(read))
+    assert best_text(best_entries(shuffled, TEMPLATES)) == best_text(best_entries(read, TEMPLATES))
 
 
 @given(st.lists(records, max_size=12), st.integers(min_value=0, max_value=12), st.integers())
 @settings(max_examples=60, deadline=None)
 def test_merging_is_a_union_that_knows_no_order(read: list[Record], cut: int, seed: int) -> None:
     ours, theirs = best_entries(read[:cut]), best_entries(read[cut:])
+    assert merge([*ours, *theirs], (), TEMPLATES) == merge([*theirs, *ours], (), TEMPLATES)
     forward, backward = merge([*ours, *theirs]), merge([*theirs, *ours])
     assert forward == backward
     assert merge(forward.entries).entries == forward.entries
@@ -59,6 +64,8 @@ def test_merging_is_a_union_that_knows_no_order(read: list[Record], cut: int, se
     if not any(record.status is Status.WRONG_RESULT for record in read):
         # Logs put together, or best files put together: the same answer.
         assert best_text(forward.entries) == best_text(best_entries(read))
+        both = [*best_entries(read[:cut], TEMPLATES), *best_entries(read[cut:], TEMPLATES)]
+        assert best_text(merge(both, (), TEMPLATES).entries) == best_text(best_entries(read, TEMPLATES))
 
 
 @given(st.lists(records, max_size=12))

@@ -126,6 +126,11 @@ def test_parts_give_what_the_whole_gives(tmp_path: Path, faults: float) -> None:
         assert lint_file(path, **options) == (len(contents.lines), lint(contents, **options)), f"seed {seed}"
         whole = with_vendors(best_entries(contents.lines), vendor_times(line for line in contents.lines if isinstance(line, VendorRecord)))
         assert best_text(best_of_files([path])) == best_text(whole), f"seed {seed}"
+        said: tuple[list[str], list[str]] = ([], [])
+        vendors = vendor_times(line for line in contents.lines if isinstance(line, VendorRecord))
+        whole = with_vendors(best_entries(contents.lines, options["templates"], said[0].append), vendors)
+        assert best_text(best_of_files([path], said[1].append, options["templates"])) == best_text(whole), f"seed {seed}"
+        assert contents.damage or said[0] == said[1], f"seed {seed}"
         if not contents.damage:
             assert stats_of_files([path]) == sum_up(contents.lines), f"seed {seed}"
 

@@ -31,8 +31,13 @@ class FakeNvml(types.ModuleType):
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
         return index
 
+    def nvmlDeviceGetHandleByUUID(self, uuid: bytes) -> int:
+        if uuid != b"GPU-d":
+            raise self.NVMLError("not found")
+        return 3
+
     def nvmlDeviceGetName(self, handle: int) -> str:
-        return "NVIDIA H200"
+        return "NVIDIA H200" if handle == 0 else f"NVIDIA H200 number {handle}"
 
     def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:
         return 1700 if kind == 1 else 3200
@@ -96,6 +101,18 @@ def test_a_gpu_is_described_as_far_as_nvml_answers(monkeypatch: pytest.MonkeyPat
     assert exit_code(list(found.values())) is ExitCode.OK
 
 
+def test_a_gpu_is_the_one_that_torch_sees_and_not_the_one_of_its_number(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # CUDA_VISIBLE_DEVICES=3: torch's device 0 is NVML's 3; the second is one that NVML does not know.
+    told = {**versions("2.11.0+cu130", "3.6.0", "13.0", 2), "device_ids": ["d", "unknown"]}
+    found = findings(monkeypatch, tmp_path, {"versions": told, "interpreter": WORKS, "measuring": timing_answer()}, gpu=True)
+    assert "NVIDIA H200 number 3" in found["gpu 0"].detail
+    assert found["gpu 1"].state == "note" and "NVML does not know it" in found["gpu 1"].detail
+    assert [name for name in found if name.startswith("gpu")] == ["gpu 0", "gpu 1"]
+    told["device_ids"] = [""]  # an older torch does not say
+    found = findings(monkeypatch, tmp_path, {"versions": told, "interpreter": WORKS, "measuring": timing_answer()}, gpu=True)
+    assert "NVIDIA H200, SM" in found["gpu 0"].detail
+
+
 @pytest.mark.parametrize(
     ("answers", "gpu", "name", "said"),
     [
@@ -151,7 +168,7 @@ def test_a_gpu_is_measured_unless_another_session_is_at_it(monkeypatch: pytest.M
     from tilewright.device_lock import DeviceLock
 
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    answers = {"versions": {**versions(cuda="13.0", devices=1), "device_id": "d"}, "interpreter": WORKS, "measuring": timing_answer()}
+    answers = {"versions": {**versions(cuda="13.0", devices=1), "device_ids": ["d"]}, "interpreter": WORKS, "measuring": timing_answer()}
     found = findings(monkeypatch, tmp_path, answers, gpu=True)
     assert found["compute anchor"].state == "ok" and "timing" not in found
     other = DeviceLock("d")

@@ -6,6 +6,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 import msgspec
@@ -16,6 +17,7 @@ from tilewright.bulk.known import Known
 from tilewright.bulk.other_lines import Race, RaceReader, Vendor
 from tilewright.bulk.parts import LARGE_BYTES, Part, blocks_of, filled_lines, fold_parts, is_large, parts_of, processes
 from tilewright.codec import decode_line
+from tilewright.current import Templates, passed_over
 from tilewright.errors import LogDamaged, UsageError
 from tilewright.identity import Keys
 from tilewright.log import TuningLog, collector_paused
@@ -44,6 +46,7 @@ class Slim(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="trial")
     target: msgspec.Raw
     status: str
     message: str = ""
+    template: str = ""
     source: str = ""
     measurement: _Time | None = None
 
@@ -70,14 +73,15 @@ _NONE: Final = msgspec.Raw(b"")
 
 
 class _Group:
-    """Candidates of one workload, target and protocol: times, places, and hashes of their sources."""
+    """Candidates of one workload, target and protocol: times, places, and hashes of their sources and templates."""
 
-    __slots__ = ("places", "sources", "times")
+    __slots__ = ("places", "sources", "templates", "times")
 
     def __init__(self) -> None:
         self.times = array("d")
         self.places = array("q")
         self.sources = array("q")
+        self.templates = array("q")
 
 
 class Fold:
@@ -98,7 +102,7 @@ class Fold:
         whole = {key: group for key, group in self._groups.items() if key[0] and key[1]}
         return {
             "blocks": blocks.tobytes(),
-            "groups": [(*key, group.times.tobytes(), group.places.tobytes(), group.sources.tobytes()) for key, group in whole.items()],
+            "groups": [(*key, *(part.tobytes() for part in (group.times, group.places, group.sources, group.templates))) for key, group in whole.items()],
             "deciding": self._deciding,
             "vendors": [(*key, name, us) for key, (us, name) in self._vendors.items()],
             "damaged": self._damaged + sum(len(group.times) for key, group in self._groups.items() if key not in whole),
@@ -136,6 +140,7 @@ class Fold:
                         group.times.append(time.median_us * anchor.nominal_us / anchor.median_us)
                         group.places.append(~place)
                     group.sources.append(hash(line.source))
+                    group.templates.append(hash(line.template))
                     continue
                 self._failed(line)
                 if line.status in WRONG:
@@ -188,6 +193,7 @@ class Fold:
             group.times.append(line.measurement.ranked_us)
             group.places.append(place)
             group.sources.append(hash(line.source))
+            group.templates.append(hash(line.template))
 
 
 def fold_best(part: Part) -> dict[str, Any]:
@@ -206,30 +212,35 @@ def fold_with(fold: Fold, part: Part) -> dict[str, Any]:
     return fold.result(blocks)
 
 
-def best_of_files(paths: Sequence[Path], note: Callable[[str], None] = lambda text: None) -> tuple[BestEntry, ...]:
+def best_of_files(paths: Sequence[Path], note: Callable[[str], None] = lambda text: None, templates: Templates = MappingProxyType({})) -> tuple[BestEntry, ...]:
     """The entries that `best_entries` gives for these logs, with the fastest vendors.
 
     Args:
         paths: logs, not compressed.
-        note: told of damaged lines.
+        note: told of damaged lines, and of records of older templates.
+        templates: of operators at hand, as for `best_entries`.
 
     Raises:
         LogError, HostError: a log cannot be read.
     """
     with collector_paused():
-        return _best_of_files(paths, note)
+        return _best_of_files(paths, note, templates)
 
 
-def _best_of_files(paths: Sequence[Path], note: Callable[[str], None]) -> tuple[BestEntry, ...]:
+def _best_of_files(paths: Sequence[Path], note: Callable[[str], None], templates: Templates) -> tuple[BestEntry, ...]:
     count = processes()
     parts = parts_of(paths, count)
     folded = fold_parts(parts, fold_best, count)
     vendors: dict[GroupKey, VendorTime] = {}
     for *key, name, us in sorted((vendor for answer in folded for vendor in answer["vendors"]), key=lambda vendor: (vendor[4], vendor[3])):
         vendors.setdefault((key[0], key[1], key[2]), VendorTime(name=name, median_us=us))
-    deciding = deciding_lines(paths, parts, folded)
+    over: list[int] = []
+    deciding = deciding_lines(paths, parts, folded, templates, over.append)
     note_damage(folded, note)
-    return with_vendors(best_entries(deciding), vendors, (line for line in deciding if isinstance(line, RaceRecord)))
+    if any(over):
+        note(passed_over(over[0]))
+    entries = best_entries(deciding, templates) if over else best_entries(deciding, templates, note)
+    return with_vendors(entries, vendors, (line for line in deciding if isinstance(line, RaceRecord)))
 
 
 def note_damage(folded: Sequence[dict[str, Any]], note: Callable[[str], None]) -> None:
@@ -239,21 +250,34 @@ def note_damage(folded: Sequence[dict[str, Any]], note: Callable[[str], None]) -
         note(f"skipped {damaged} damaged line(s); `tilewright log lint` says which")
 
 
-def deciding_lines(paths: Sequence[Path], parts: Sequence[Part], folded: Sequence[dict[str, Any]]) -> list[Line]:
-    """A few lines of which the best of all lines is chosen: of each group the fastest, possible winners of races, and verdicts."""
+def deciding_lines(
+    paths: Sequence[Path],
+    parts: Sequence[Part],
+    folded: Sequence[dict[str, Any]],
+    templates: Templates = MappingProxyType({}),
+    over: Callable[[int], None] = lambda count: None,
+) -> list[Line]:
+    """A few lines of which the best of all lines is chosen: of each group the fastest, possible winners of races, and verdicts.
+
+    `over` is told how many records of older templates were passed over, unless the lines are all there are.
+    """
     groups: dict[GroupKey, list[Candidates]] = {}
     for part, answer in zip(parts, folded, strict=True):
         reader = Reader(part.path, array("q", answer["blocks"]))
-        for workload, target, protocol, times, places, sources in answer["groups"]:
-            groups.setdefault((workload, target, protocol), []).append(Candidates(reader, array("d", times), array("q", places), array("q", sources)))
+        for workload, target, protocol, times, *columns in answer["groups"]:
+            places, sources, of_templates = (array("q", column) for column in columns)
+            groups.setdefault((workload, target, protocol), []).append(Candidates(reader, array("d", times), places, sources, of_templates))
     deciding: list[Line] = []
     read = RaceReader()
     for answer in folded:
         for raw in answer["deciding"]:
             with suppress(LogDamaged):  # a verdict in a line that is damaged elsewhere says nothing
                 deciding.append(read(raw))
+    counts: list[int] = []
     try:
-        return [*deciding, *possible(groups, deciding)]
+        deciding += list(possible(groups, deciding, templates, counts.append))
+        over(sum(counts))
+        return deciding
     except Misplaced:
         with collector_paused():
             return [line for path in paths for _, line in TuningLog(path).scan() if isinstance(line, (Record, RaceRecord))]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from tilewright.bulk.parts import nth_line
 from tilewright.codec import decode_line
+from tilewright.current import Templates, is_stale
 from tilewright.errors import LogDamaged
 from tilewright.identity import Keys
-from tilewright.races import Schedule, winners, wrong_in
+from tilewright.races import Schedule, first_places, winners, wrong_in
 from tilewright.record import Line, RaceRecord, Record
 
 # A candidate's place: the block's number above, the line's number in it below.
@@ -55,17 +56,30 @@ class Candidates:
         times: of the records, µs, those with an anchor not yet rounded.
         places: of the records; those with an anchor inverted.
         sources: hashes of the records' sources.
+        templates: hashes of the records' template hashes.
     """
 
-    def __init__(self, reader: Reader, times: array[float], places: array[int], sources: array[int]) -> None:
+    def __init__(self, reader: Reader, times: array[float], places: array[int], sources: array[int], templates: array[int]) -> None:
         self._reader = reader
         self._times = times
         self._places = places
         self._sources = sources
+        self._templates = templates
 
-    def those(self, sources: frozenset[int] | None) -> Sequence[int]:
-        """Which ones have a source with one of these hashes; all where it is None."""
-        return range(len(self._times)) if sources is None else [position for position, source in enumerate(self._sources) if source in sources]
+    @property
+    def all(self) -> Sequence[int]:
+        """Positions of all."""
+        return range(len(self._times))
+
+    def of_sources(self, sources: frozenset[int], positions: Sequence[int]) -> Sequence[int]:
+        """Which of some have a source with one of these hashes."""
+        return [position for position in positions if self._sources[position] in sources]
+
+    def of_templates(self, templates: frozenset[int]) -> Sequence[int]:
+        """Which ones have a template with one of these hashes."""
+        if templates.issuperset(self._templates):
+            return self.all
+        return [position for position, template in enumerate(self._templates) if template in templates]
 
     def least(self, positions: Sequence[int]) -> float:
         """The fastest time of some."""
@@ -95,11 +109,26 @@ class Candidates:
         return self._times[position] if self._places[position] >= 0 else round(self._times[position], 3)
 
 
-def possible(groups: dict[GroupKey, list[Candidates]], deciding: Sequence[Line]) -> Iterator[Record]:
-    """Of each group, the fastest records among which one is right, and the fastest right ones among those that may have won a race."""
+# Some candidates of one group: of each part, and their positions there.
+_Some: TypeAlias = Sequence[tuple[Candidates, Sequence[int]]]
+
+
+def possible(groups: dict[GroupKey, list[Candidates]], deciding: Sequence[Line], templates: Templates, over: Callable[[int], None]) -> Iterator[Record]:
+    """Of each group, the records of which the best is chosen as it is of all.
+
+    They are the fastest ones among which one is right, and the fastest right ones among those that may have won a race: of today's
+    templates, where one of those is right.
+
+    Args:
+        groups: the candidates, by part.
+        deciding: races, and records that were found wrong.
+        templates: of operators at hand.
+        over: told of each group, how many of its records are of older templates and give way.
+    """
     keys = Keys()
     races = [line for line in deciding if isinstance(line, RaceRecord)]
     won = winners(races, keys)
+    firsts = first_places(races, keys) if templates else {}
     wrong = {*wrong_in(races, keys)}
     for line in deciding:
         if isinstance(line, Record):
@@ -109,19 +138,57 @@ def possible(groups: dict[GroupKey, list[Candidates]], deciding: Sequence[Line])
         def right(record: Record, key: GroupKey = key) -> bool:
             return (key[0], key[1], keys.config(record.config), record.source) not in wrong
 
+        def current(record: Record, right: Callable[[Record], bool] = right) -> bool:
+            return right(record) and not is_stale(templates, record.workload.operator, record.template)
+
+        some: _Some = [(candidates, candidates.all) for candidates in group]
+        today = _of_templates(group, templates.get(key[0].partition(":")[0]))
+        older = _count(some) - _count(today)
+        if older and any(map(current, found := list(_fastest(today, current)))):
+            over(older)
+            yield from found
+            yield from _racers(some, today, firsts.get(key, frozenset()), keys)
+            continue
         first = won.get(key)
         if first is not None:
 
             def raced(record: Record, first: frozenset[Schedule] = first, right: Callable[[Record], bool] = right) -> bool:
                 return (keys.config(record.config), record.source) in first and right(record)
 
-            yield from _fastest(group, frozenset(hash(source) for _, source in first), raced)
-        yield from _fastest(group, None, right)
+            yield from _fastest(_of_sources(some, first), raced)
+        yield from _fastest(some, right)
 
 
-def _fastest(group: Sequence[Candidates], sources: frozenset[int] | None, counts: Callable[[Record], bool]) -> Iterator[Record]:
-    """Records of some sources by time, up to the time at which one counts."""
-    some = [(candidates, candidates.those(sources)) for candidates in group]
+def _racers(some: _Some, today: _Some, first: frozenset[Schedule], keys: Keys) -> Iterator[Record]:
+    """Of each schedule that won a race, a record whatever its template, which shows that it has any, and its fastest ones of today."""
+    some, today = _of_sources(some, first), _of_sources(today, first)
+    for schedule in sorted(first):
+
+        def its(record: Record, schedule: Schedule = schedule) -> bool:
+            return (keys.config(record.config), record.source) == schedule
+
+        yield from _fastest(_of_sources(some, {schedule}), its)
+        yield from _fastest(_of_sources(today, {schedule}), its)
+
+
+def _of_templates(group: Sequence[Candidates], hashes: frozenset[str] | None) -> _Some:
+    if hashes is None:
+        return [(candidates, candidates.all) for candidates in group]
+    known = frozenset(map(hash, hashes))
+    return [(candidates, candidates.of_templates(known)) for candidates in group]
+
+
+def _of_sources(some: _Some, schedules: Set[Schedule]) -> _Some:
+    sources = frozenset(hash(source) for _, source in schedules)
+    return [(candidates, candidates.of_sources(sources, positions)) for candidates, positions in some]
+
+
+def _count(some: _Some) -> int:
+    return sum(len(positions) for _, positions in some)
+
+
+def _fastest(some: _Some, counts: Callable[[Record], bool]) -> Iterator[Record]:
+    """Of some records, by time, those up to the time at which one counts."""
     for time in _ascending(some):
         found = [record for candidates, positions in some for record in candidates.at(time, positions)]
         yield from found
@@ -129,7 +196,7 @@ def _fastest(group: Sequence[Candidates], sources: frozenset[int] | None, counts
             break
 
 
-def _ascending(some: Sequence[tuple[Candidates, Sequence[int]]]) -> Iterator[float]:
+def _ascending(some: _Some) -> Iterator[float]:
     """Distinct times, the least first: mostly it is the only one that is asked for, and sorting takes long."""
     leasts = [candidates.least(positions) for candidates, positions in some if positions]
     if leasts:

@@ -22,12 +22,14 @@ def versions() -> dict[str, Any]:
     import torch
     import triton
 
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    ids = [str(getattr(torch.cuda.get_device_properties(index), "uuid", "")) for index in range(count)]
     return {
         "torch": torch.__version__,
         "triton": triton.__version__,
         "cuda": torch.version.cuda or "",
-        "cuda_devices": torch.cuda.device_count() if torch.cuda.is_available() else 0,
-        "device_id": str(getattr(torch.cuda.get_device_properties(0), "uuid", "")) if torch.cuda.is_available() else "",
+        "cuda_devices": count,
+        "device_ids": ids,
     }
 
 

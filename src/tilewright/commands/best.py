@@ -12,9 +12,10 @@ from typing import Any
 from tilewright.best import BestEntry, BestFile, BestRange, Merged, best_entries, entry_of, entry_text, merge, parse_best_file, vendor_times, with_vendors
 from tilewright.bulk.best import best_of_files, is_large
 from tilewright.carrying import carries
-from tilewright.commands.logs import read_logs
+from tilewright.commands.logs import read_logs, templates_at_hand
 from tilewright.commands.output import emit, emit_json, note, table
 from tilewright.cover import Cover, covers, schedule_id
+from tilewright.current import Templates
 from tilewright.economics import Saving, savings
 from tilewright.errors import ExitCode, HostError, LogError, TemplateError, UsageError, nearest
 from tilewright.identity import Keys
@@ -31,20 +32,21 @@ def run(args: argparse.Namespace) -> ExitCode:
     best_files = [path for path in args.logs if is_best_file(path)]
     logs = [path for path in args.logs if path not in best_files]
     answer: dict[str, Any] = {}
+    templates = templates_at_hand(args.templates)
     if args.cover is None and args.calls_per_day is None and is_large(logs):
-        entries = best_of_files(logs, note)
+        entries = best_of_files(logs, note, templates)
         found: tuple[Cover, ...] = ()
         lines: tuple[Line, ...] = ()
     else:
         lines = read_logs(logs)
-        entries = _entries(lines)
-        found = _covers(args, lines) if args.cover is not None else ()
+        entries = _entries(lines, templates)
+        found = _covers(args, lines, templates) if args.cover is not None else ()
     given = [parse_best_file(path.read_text(encoding="utf-8"), str(path)) for path in best_files]
-    merged = merge([*entries, *(entry for file in given for entry in file.entries)], (line for file in given for line in file.ranges))
+    merged = merge([*entries, *(entry for file in given for entry in file.entries)], (line for file in given for line in file.ranges), templates)
     _note_conflicts(merged)
     best = BestFile(entries=merged.entries, ranges=merged.ranges)
     if args.cover is not None:
-        best = _covered(best, found, args.cover, find_operators(args.templates))
+        best = _covered(best, found, args.cover, find_operators(args.templates), templates)
         answer["cover"] = [_cover_json(cover) for cover in found]
     text = best.text
     answer = {
@@ -55,7 +57,7 @@ def run(args: argparse.Namespace) -> ExitCode:
         **answer,
     }
     if args.calls_per_day is not None:
-        economics = savings(lines, args.calls_per_day)
+        economics = savings(lines, args.calls_per_day, templates)
         answer["economics"] = [_saving_json(saving) for saving in economics]
     if args.output is not None:
         replace_file(args.output, text)
@@ -84,21 +86,21 @@ def is_best_file(path: Path) -> bool:
     return b'"kind":"best"' in first or b'"kind":"range"' in first
 
 
-def _entries(lines: Sequence[Line]) -> tuple[BestEntry, ...]:
+def _entries(lines: Sequence[Line], templates: Templates) -> tuple[BestEntry, ...]:
     times = vendor_times(line for line in lines if isinstance(line, VendorRecord))
-    return with_vendors(best_entries(lines), times, (line for line in lines if isinstance(line, RaceRecord)))
+    return with_vendors(best_entries(lines, templates, note), times, (line for line in lines if isinstance(line, RaceRecord)))
 
 
-def _covers(args: argparse.Namespace, lines: Sequence[Line]) -> tuple[Cover, ...]:
+def _covers(args: argparse.Namespace, lines: Sequence[Line], templates: Templates) -> tuple[Cover, ...]:
     records = [line for line in lines if isinstance(line, Record)]
     dims = {record.workload.operator: frozenset(record.workload.dims) for record in records}
     having = frozenset(operator for operator, names in dims.items() if args.cover in names)
     if not having:
         raise UsageError(f"no operator in these logs has a dim {args.cover!r}; {nearest(args.cover, sorted(frozenset[str]().union(*dims.values())))}")
-    return covers(records, max_loss=args.max_loss, max_schedules=args.max_schedules, operators=having)
+    return covers(records, max_loss=args.max_loss, max_schedules=args.max_schedules, operators=having, templates=templates)
 
 
-def _covered(best: BestFile, found: Sequence[Cover], dim: str, operators: dict[str, Operator]) -> BestFile:
+def _covered(best: BestFile, found: Sequence[Cover], dim: str, operators: dict[str, Operator], templates: Templates) -> BestFile:
     """The best file with the covers' schedules in place of each workload's own, and with ranges."""
     keys = Keys()
     chosen: dict[tuple[str, str], BestEntry] = {}
@@ -115,7 +117,7 @@ def _covered(best: BestFile, found: Sequence[Cover], dim: str, operators: dict[s
     for entry in best.entries:
         taken = chosen.get((keys.workload(entry.workload), keys.target(entry.target)), entry)
         entries += with_vendors([taken], {(taken.workload.key, taken.target.key, taken.pins.protocol): entry.vendor}) if entry.vendor else [taken]
-    return BestFile(entries=tuple(entries), ranges=merge((), [*best.ranges, *lines]).ranges)
+    return BestFile(entries=tuple(entries), ranges=merge((), [*best.ranges, *lines], templates).ranges)
 
 
 def _legal(operator: Operator) -> Callable[[Record, Workload], bool]:

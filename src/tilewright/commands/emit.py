@@ -11,6 +11,7 @@ from tilewright.bulk.best import best_of_files, is_large
 from tilewright.commands.best import is_best_file
 from tilewright.commands.logs import read_logs
 from tilewright.commands.output import emit, emit_json, note
+from tilewright.current import Templates, current_templates
 from tilewright.emit import Emitted, Mode, emit_package
 from tilewright.emit.precompile import precompile_package
 from tilewright.errors import ExitCode, LogError, UsageError, nearest
@@ -21,8 +22,8 @@ from tilewright.workload import Workload, parse_parameters
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Match, render and write; FAILED where the mode refuses."""
-    best = _read(args.best)
     operators = find_operators(args.templates)
+    best = _read(args.best, current_templates(operators))
     triton = args.triton if args.triton is not None else installed_triton()
     emitted = emit_package(
         best,
@@ -45,17 +46,17 @@ def run(args: argparse.Namespace) -> ExitCode:
     return ExitCode.OK
 
 
-def _read(path: Path) -> BestFile:
+def _read(path: Path, templates: Templates) -> BestFile:
     if is_best_file(path):
         try:
             return parse_best_file(path.read_text(encoding="utf-8"), str(path))
         except UnicodeDecodeError as error:
             raise LogError(f"{path}: not a text file ({error})") from error
     if is_large([path]):
-        return BestFile(entries=best_of_files([path], note))
+        return BestFile(entries=best_of_files([path], note, templates))
     lines = read_logs([path])
     times = vendor_times(line for line in lines if isinstance(line, VendorRecord))
-    return BestFile(entries=with_vendors(best_entries(lines), times, (line for line in lines if isinstance(line, RaceRecord))))
+    return BestFile(entries=with_vendors(best_entries(lines, templates, note), times, (line for line in lines if isinstance(line, RaceRecord))))
 
 
 def installed_triton() -> str:

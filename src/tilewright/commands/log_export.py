@@ -11,7 +11,7 @@ from tilewright.best import best_entries
 from tilewright.bestfile import parse_best_file
 from tilewright.bulk.best import best_of_files, is_large
 from tilewright.commands.best import is_best_file
-from tilewright.commands.logs import read_logs
+from tilewright.commands.logs import read_logs, templates_at_hand
 from tilewright.commands.output import emit, emit_json, note
 from tilewright.errors import ExitCode, HostError, UsageError
 from tilewright.interchange.chosen import Chosen, chosen_entries, chosen_records, is_wanted, nothing_left, selected
@@ -66,16 +66,17 @@ def _chosen(args: argparse.Namespace, wanted: Wanted) -> tuple[Chosen, ...]:
     files = [parse_best_file(path.read_text(encoding="utf-8"), str(path)) for path in best]
     if any(file.ranges for file in files):
         note("ranges of best files are left out: these formats know exact workloads")
+    templates = templates_at_hand(args.templates)
     if args.top > 1:
-        return selected(chosen_records(read_logs(logs), args.top), wanted, args.target)
+        return selected(chosen_records(read_logs(logs), args.top, templates), wanted, args.target)
     entries = [entry for file in files for entry in file.entries]
     if is_large(logs):
-        entries += best_of_files(logs, note)
-        return selected(chosen_entries(entries), wanted, args.target)
-    from_logs = chosen_records(read_logs(logs)) if logs else ()
+        entries += best_of_files(logs, note, templates)
+        return selected(chosen_entries(entries, templates), wanted, args.target)
+    from_logs = chosen_records(read_logs(logs), templates=templates) if logs else ()
     if not entries:
         return selected(from_logs, wanted, args.target)
-    return selected(chosen_entries([*entries, *best_entries(read_logs(logs))]), wanted, args.target)
+    return selected(chosen_entries([*entries, *best_entries(read_logs(logs), templates)], templates), wanted, args.target)
 
 
 def _lines(args: argparse.Namespace) -> tuple[Line, ...]:

@@ -12,6 +12,7 @@ from typing import Any
 from tilewright.bulk.lint import Whole, lint_file
 from tilewright.bulk.parts import is_large
 from tilewright.commands.output import emit, emit_json, table
+from tilewright.current import current_templates
 from tilewright.errors import ExitCode
 from tilewright.finding import Finding
 from tilewright.library import find_operators
@@ -26,7 +27,7 @@ from tilewright.workload import Workload
 def run(args: argparse.Namespace) -> ExitCode:
     """Read them; FAILED where there is a fault."""
     operators = find_operators(args.templates)
-    templates = {name: frozenset(template.hash for template in operator.templates.values()) for name, operator in operators.items()}
+    templates = current_templates(operators)
 
     def floor(workload: Workload, target: Target) -> float | None:
         operator = operators.get(workload.operator)

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tilewright.commands.output import note
+from tilewright.current import Templates, current_templates
 from tilewright.errors import UsageError
+from tilewright.library import find_operators
 from tilewright.log import TuningLog
 from tilewright.record import Line
 
@@ -27,3 +29,18 @@ def read_logs(paths: Sequence[Path]) -> tuple[Line, ...]:
         if contents.damage:
             note(f"{path}: skipped {len(contents.damage)} damaged line(s); `tilewright log lint {path}` says which")
     return tuple(lines)
+
+
+def templates_at_hand(folders: Sequence[Path]) -> Templates:
+    """The templates that operators have now. Where none were named and they cannot be looked for, nothing is known: the command needs none.
+
+    Raises:
+        UsageError: a folder that was named is not there, or the operators in it are at odds.
+    """
+    try:
+        return current_templates(find_operators(folders))
+    except UsageError as error:
+        if folders:
+            raise
+        note(f"records of older templates are not told from today's: {error}")
+        return {}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from tilewright.best import best_of, protocol_rank
-from tilewright.commands.logs import read_logs
+from tilewright.commands.logs import read_logs, templates_at_hand
 from tilewright.commands.output import emit, emit_json, note
 from tilewright.errors import ExitCode, UsageError, nearest
 from tilewright.library import find_operator
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> ExitCode:
 
 
 def _choose(args: argparse.Namespace) -> Record:
-    chosen = best_of(read_logs([args.log]))
+    chosen = best_of(read_logs([args.log]), templates_at_hand(args.templates))
     if not chosen:
         raise UsageError(f"{args.log} has no record that is both correct and timed; `tilewright log stats {args.log}` sums up why")
     workload = _workload_key(args, chosen)

@@ -12,6 +12,7 @@ import msgspec
 
 from tilewright import __version__
 from tilewright.best import BestEntry
+from tilewright.commands.logs import templates_at_hand
 from tilewright.commands.output import emit, emit_json, note
 from tilewright.device import Device, open_device
 from tilewright.dispatch import read_best
@@ -25,7 +26,7 @@ from tilewright.verify import BAD, Verified, verify
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Verify each entry that is of this device; FAILED where one is slower, wrong, stale, or does not run, or there is none."""
-    entries = read_best(args.file).entries
+    entries = read_best(args.file, templates_at_hand(args.templates)).entries
     log = _log_to_update(args)
     found: list[Verified] = []
     skipped = 0

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from tilewright.best import BestEntry, best_entries, entry_of, merge, rank
+from tilewright.current import Templates, is_stale
 from tilewright.errors import UsageError
 from tilewright.identity import Keys
 from tilewright.knobs import SCHEDULE
@@ -38,20 +40,24 @@ class Chosen:
         return str(self.config.get(SCHEDULE, ""))
 
 
-def chosen_entries(entries: Iterable[BestEntry]) -> tuple[Chosen, ...]:
-    """The schedules of best entries, in the order of a best file."""
-    return tuple(_chosen(entry) for entry in merge(entries).entries)
+def chosen_entries(entries: Iterable[BestEntry], templates: Templates = MappingProxyType({})) -> tuple[Chosen, ...]:
+    """The schedules of best entries, in the order of a best file; those of templates that operators have now before others."""
+    return tuple(_chosen(entry) for entry in merge(entries, templates=templates).entries)
 
 
-def chosen_records(lines: Sequence[Line], top: int = 1) -> tuple[Chosen, ...]:
+def chosen_records(lines: Sequence[Line], top: int = 1, templates: Templates = MappingProxyType({})) -> tuple[Chosen, ...]:
     """The schedules of a log: for each workload and device the one that a best file would have, then the next fastest, `top` in all.
 
-    Only times by the protocol of the first are compared with it. What was found wrong anywhere is left out.
+    Only times by the protocol of the first are compared with it. What was found wrong anywhere is left out, and so is what is of an older
+    template than the operator has now, where the first is not.
     """
-    entries = best_entries(lines)
+    entries = best_entries(lines, templates)
     if top == 1:
-        return chosen_entries(entries)
+        return chosen_entries(entries, templates)
     keys = Keys()
+    current = {
+        (keys.workload(entry.workload), keys.target(entry.target)) for entry in entries if not is_stale(templates, entry.workload.operator, entry.pins.template)
+    }
     records: dict[tuple[str, str, str], dict[str, Record]] = defaultdict(dict)
     wrong: set[tuple[str, str, str]] = set()
     for line in lines:
@@ -60,6 +66,8 @@ def chosen_records(lines: Sequence[Line], top: int = 1) -> tuple[Chosen, ...]:
         place, text = (keys.workload(line.workload), keys.target(line.target)), config_key(line.config)
         if line.status in WRONG:
             wrong.add((*place, text))
+        if place in current and is_stale(templates, line.workload.operator, line.template):
+            continue
         if line.status is Status.OK and line.measurement is not None:
             kept = records[*place, line.measurement.protocol]
             if text not in kept or rank(line) < rank(kept[text]):

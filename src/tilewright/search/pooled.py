@@ -156,7 +156,8 @@ class PooledProposer:
         if not len(unknown):
             return self._book.unknown()
         drawn = [pool.configs[unknown[self._book.rng.randrange(len(unknown))]] for _ in range(_TOURNAMENT)]
-        return dict(min(drawn, key=lambda config: pool.encoding.off_centre(config)))
+        nearest = min(range(_TOURNAMENT), key=lambda place: pool.encoding.off_centre(drawn[place]))
+        return dict(drawn[nearest])
 
     def _choose(self) -> dict[str, Value] | None:
         told = self._told
