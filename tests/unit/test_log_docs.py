@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tilewright import lint, reach
+from tilewright import finding, lint, reach
 from tilewright.best import BestEntry, Pins
 from tilewright.record import (
     Anchor,
@@ -86,7 +86,7 @@ def test_every_status_and_every_identity_field_is_explained() -> None:
 
 
 def test_every_lint_rule_is_explained() -> None:
-    code = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in (lint, reach))
+    code = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in (lint, reach, finding))
     rules = set(re.findall(r'\bfault\(\s*[\w.]+,\s*"([\w-]+)"', code)) | set(re.findall(r'rule="([\w-]+)"', code))
     assert len(rules) > 8
     assert set(re.findall(r"^\| `([\w-]+)` \| (?:fault|note)", section("What lint finds"), flags=re.MULTILINE)) == rules
