@@ -55,7 +55,8 @@ def table(lines: list[Line]) -> str:
             defaults[line.workload.key].append(us)
     first = records[0]
     made_with = f"driver {first.toolchain.driver}, torch {first.toolchain.torch}, Triton {first.toolchain.triton}"
-    title = f"{first.target.name}, {made_with}; median µs of a call by graph replay. matmul: benchmarks/search_h200.py --only cold, three seeds; the others: benchmarks/tune_bars.py; this table: benchmarks/readme_table.py."
+    made_by = "matmul: benchmarks/search_h200.py --only cold, three seeds; the others: benchmarks/tune_bars.py; this table: benchmarks/readme_table.py"
+    title = f"{first.target.name}, {made_with}; median µs of a call by graph replay. {made_by}."
     rows = [
         title,
         "",
@@ -76,6 +77,8 @@ def table(lines: list[Line]) -> str:
         gain = f"{median(races[workload.key]):.2f}x" if races[workload.key] else "-"
         cells = [workload.operator, format_workload(workload), vendor_text, format_us(default), format_us(us), gain, reached, f"`{format_config(best.config)}`"]
         rows.append(f"| {' | '.join(cells)} |")
+    paired = "`vs vendor` is the paired ratio of the final race, which runs both in turns; the times are medians measured apart, so their quotient may differ."
+    rows += ["", paired]
     return "\n".join(rows)
 
 

@@ -292,6 +292,9 @@ def _parse_line(line: str, where: str) -> BestLine:
         if schema > BEST_SCHEMA:
             raise SchemaTooNew(f"{where}: schema {schema}, and this Tilewright reads best files up to schema {BEST_SCHEMA}: upgrade Tilewright")
         parsed: BestLine = _DECODER.decode(line)
-        return parsed
     except (msgspec.MsgspecError, UsageError, ValueError, RecursionError) as error:
         raise LogDamaged(f"{where}: not an entry of a best file ({error}); make the file again: tilewright best LOG... -o FILE") from error
+    times = [parsed.median_us, *([parsed.vendor.median_us] if parsed.vendor else [])] if isinstance(parsed, BestEntry) else []
+    if times and min(times) <= 0:
+        raise LogDamaged(f"{where}: median_us is {min(times):g}, and a time is above 0; make the file again: tilewright best LOG... -o FILE")
+    return parsed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from pathlib import Path
 from typing import Any
 
 
@@ -20,6 +21,11 @@ def canonical_json(value: Any) -> str:
 def sha256_text(text: str) -> str:
     """The SHA-256 of a text's UTF-8 form, in hexadecimal."""
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sha256_file(path: Path) -> str:
+    """The SHA-256 of a regular file's bytes, in hexadecimal; empty for a pipe, which can be read but once."""
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def sha256_json(value: Any) -> str:

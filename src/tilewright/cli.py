@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from tilewright import __version__
+from tilewright.commands.amounts import count, positive, seconds, share, whole
+from tilewright.commands.output import writing
 from tilewright.errors import ExitCode, TilewrightError
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -38,16 +40,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, one of `tilewright.errors.ExitCode`.
     """
+    debug = False
     try:
-        args = make_parser().parse_args(argv)
-    except SystemExit as stop:  # argparse's way of ending --help, --version and a usage error
-        return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
-    _begin_children(args)
-    try:
+        try:
+            args = make_parser().parse_args(argv)
+        except SystemExit as stop:  # argparse's way of ending --help, --version and a usage error
+            with writing():  # what argparse printed is only on its way
+                sys.stdout.flush()
+            return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
+        debug = args.debug
+        _begin_children(args)
         command = importlib.import_module(f"tilewright.commands.{args.module}")
         return int(command.run(args))
     except TilewrightError as error:
-        if args.debug:
+        if debug:
             import traceback
 
             traceback.print_exception(error)
@@ -91,7 +97,7 @@ def _common() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     group = common.add_argument_group("common options")
     group.add_argument("--templates", metavar="DIR", type=Path, action="append", default=[], help="folder of operators, before those shipped; may be repeated")
-    group.add_argument("--seed", metavar="N", type=int, default=0, help="of everything random here (default: 0)")
+    group.add_argument("--seed", metavar="N", type=whole, default=0, help="of everything random here (default: 0)")
     group.add_argument("--json", action="store_true", help="print the answer as JSON")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return common
@@ -131,7 +137,7 @@ def _space(commands: _Commands, common: argparse.ArgumentParser) -> None:
     _operator(parser)
     _workload(parser, several=False)
     parser.add_argument("--target", metavar="NAME", default="sm_90", help="named target (default: sm_90)")
-    parser.add_argument("--list", metavar="N", type=_count, default=0, help="also list the first N legal configs")
+    parser.add_argument("--list", metavar="N", type=count, default=0, help="also list the first N legal configs")
 
 
 def _check(commands: _Commands, common: argparse.ArgumentParser) -> None:
@@ -140,9 +146,9 @@ def _check(commands: _Commands, common: argparse.ArgumentParser) -> None:
     _workload(parser, several=True)
     parser.add_argument("--target", metavar="NAME", dest="targets", action="append", default=[], help="named target; may be repeated (default: sm_90)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--sample", metavar="N", type=_count, help="compile N configs drawn uniformly instead of those the author suggests")
+    which.add_argument("--sample", metavar="N", type=count, help="compile N configs drawn uniformly instead of those the author suggests")
     which.add_argument("--each", action="store_true", help="compile a few configs in which every candidate occurs: faults of one branch show")
-    parser.add_argument("--jobs", metavar="N", type=_count, help="compiler processes (default: all cores but one)")
+    parser.add_argument("--jobs", metavar="N", type=count, help="compiler processes (default: all cores but one)")
 
 
 def _tune(commands: _Commands, common: argparse.ArgumentParser) -> None:
@@ -151,14 +157,14 @@ def _tune(commands: _Commands, common: argparse.ArgumentParser) -> None:
     _workload(parser, several=True)
     parser.add_argument("--workloads", metavar="NAME", dest="workload_set", help="a named workload set of the operator")
     budget = parser.add_argument_group("budget")
-    budget.add_argument("--trials", metavar="N", type=_count, help="candidates built, over all workloads (default: 64 for each, where nothing else limits)")
-    budget.add_argument("--time", metavar="S", type=_seconds, help="seconds for the whole session")
-    budget.add_argument("--early-stop", metavar="N", type=_count, help="end a workload after N trials that found nothing better")
+    budget.add_argument("--trials", metavar="N", type=count, help="candidates measured, over all workloads (default: 64 for each, where nothing else limits)")
+    budget.add_argument("--time", metavar="S", type=seconds, help="seconds for the whole session")
+    budget.add_argument("--early-stop", metavar="N", type=count, help="end a workload after N trials that found nothing better")
     where = parser.add_argument_group("where and how")
     where.add_argument("--device", metavar="NAME", default="auto", help="auto, cuda:N, interpreter or recorded:FILE (default: auto)")
     where.add_argument("--target", metavar="NAME", help="named target to compile for where no GPU is used (default: sm_90)")
     where.add_argument("--search", metavar="NAME", default="auto", help=_SEARCHES)
-    where.add_argument("--jobs", metavar="N", type=_count, help="compiler processes (default: all cores but one)")
+    where.add_argument("--jobs", metavar="N", type=count, help="compiler processes (default: all cores but one)")
     first = parser.add_argument_group("first candidates")
     first.add_argument("--suggest", metavar="FILE", type=Path, help="configs to try first: Python text with triton.Config(...), which is not run, or .json")
     _map(first)
@@ -183,9 +189,9 @@ def _best(commands: _Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write there instead of to standard output")
     few = parser.add_argument_group("few schedules for many workloads")
     few.add_argument("--cover", metavar="DIM", help="choose the fewest schedules that serve all tuned workloads, with ranges of this dim")
-    few.add_argument("--max-loss", metavar="X", type=float, default=1.03, help="time over the workload's best that is allowed (default: 1.03)")
-    few.add_argument("--max-schedules", metavar="N", type=_count, default=8, help="schedules that are allowed (default: 8)")
-    parser.add_argument("--calls-per-day", metavar="N", type=_seconds, help="of each workload: also say when tuning has paid for itself")
+    few.add_argument("--max-loss", metavar="X", type=positive, default=1.03, help="time over the workload's best that is allowed (default: 1.03)")
+    few.add_argument("--max-schedules", metavar="N", type=count, default=8, help="schedules that are allowed (default: 8)")
+    parser.add_argument("--calls-per-day", metavar="N", type=positive, help="of each workload: also say when tuning has paid for itself")
 
 
 def _emit(commands: _Commands, common: argparse.ArgumentParser) -> None:
@@ -218,8 +224,8 @@ def _verify(commands: _Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="LOG|BEST", type=Path, help="tuning log (.jsonl or .jsonl.gz) or best file")
     parser.add_argument("--device", metavar="NAME", default="auto", help="auto, cuda:N, interpreter or recorded:FILE (default: auto)")
     parser.add_argument("--target", metavar="NAME", help="named target to compile for where no GPU is used (default: sm_90)")
-    parser.add_argument("--tolerance", metavar="SHARE", type=_share, default=0.03, help="share by which a time may differ and still hold (default: 0.03)")
-    parser.add_argument("--jobs", metavar="N", type=_count, help="compiler processes (default: all cores but one)")
+    parser.add_argument("--tolerance", metavar="SHARE", type=share, default=0.03, help="share by which a time may differ and still hold (default: 0.03)")
+    parser.add_argument("--jobs", metavar="N", type=count, help="compiler processes (default: all cores but one)")
     parser.add_argument("--update", action="store_true", help="append the new records to the log; nothing is rewritten")
     parser.add_argument("--log", metavar="FILE", type=Path, help="log to append to with --update (default: LOG itself)")
 
@@ -256,7 +262,7 @@ def _log_export(actions: _Commands, common: argparse.ArgumentParser) -> None:
     workload = "only workloads that have these parameters; may be repeated"
     which.add_argument("-w", "--workload", metavar="NAME=VALUE,...", dest="workloads", action="append", default=[], help=workload)
     which.add_argument("--target", metavar="NAME", help="only this device: its arch or name")
-    which.add_argument("--top", metavar="N", type=_count, default=1, help="triton: the N fastest schedules of each workload (default: 1)")
+    which.add_argument("--top", metavar="N", type=count, default=1, help="triton: the N fastest schedules of each workload (default: 1)")
     names = parser.add_argument_group("names")
     _map(names)
     names.add_argument("--set", metavar="NAME=VALUE", dest="given", action="append", default=[], help="vllm: what the operator does not say, as E=8")
@@ -271,24 +277,3 @@ def _map(group: argparse._ArgumentGroup) -> None:
 def _doctor(commands: _Commands, common: argparse.ArgumentParser) -> None:
     parser = _add(commands, common, "doctor", "say what this machine has and whether it can tune")
     parser.add_argument("--log", metavar="FILE", type=Path, help="where a log would be written (default: tuning_logs/ below the working folder)")
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
-    return number
-
-
-def _seconds(text: str) -> float:
-    number = float(text)
-    if not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be more than 0 seconds, not {text}")
-    return number
-
-
-def _share(text: str) -> float:
-    number = float(text)
-    if not 0 < number < 1:
-        raise argparse.ArgumentTypeError(f"must be between 0 and 1, not {text}")
-    return number

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from tilewright.builder import Builder, CompileBuilder
+from tilewright.canonical import sha256_file
 from tilewright.carrying import carries
 from tilewright.errors import NoDevice, UsageError
 from tilewright.gpu_target import gpu_count, quick_target
@@ -45,8 +46,8 @@ class Device:
     """A builder and a runner that belong together, and what they know of the operator.
 
     Attributes:
-        name: what is said to the user.
-        label: the folder name of its logs.
+        name, label: what is said to the user, and the folder name of its logs.
+        recording: hash of the recording that stands in for a device; empty where none does.
         operator: the operator's name.
         builder, runner: seams to the children.
         target: what records are keyed by.
@@ -56,8 +57,7 @@ class Device:
         spec: the operator's spec, where its folder is at hand.
         folder: the operator's folder, or that of the recording.
         template_hashes: current hash of each of the operator's templates, for telling stale records.
-        make_workload: reads workload parameters.
-        make_space: the space of a workload.
+        make_workload, make_space: read workload parameters, and give the space of a workload.
         make_source: renders a config.
         history: logs that searches start from; None where they start cold.
         neighbours: finds ragged workloads that a source serves too, for checks; None where nothing runs.
@@ -84,6 +84,7 @@ class Device:
     history: LogHistory | None = None
     timeline: Timeline = field(default_factory=Timeline)
     nursery: Nursery | None = None
+    recording: str = ""
     _toolchain: Toolchain | None = None
 
     @property
@@ -270,14 +271,11 @@ def _open_recorded(path: Path, operator: str, templates: Sequence[Path]) -> Devi
     except UsageError:
         # A recording needs no template; without the spec there are only times, no rates.
         spec = None
-
-    def make_workload(parameters: str) -> Workload:
-        return recording.workload(parse_key(f"{operator}:{parameters}"))
-
-    runner = recording.runner()
+    runner, digest = recording.runner(), sha256_file(path)
     return Device(
         name=f"recorded:{path.name} ({runner.target.name})",
-        label=f"recorded-{_label(runner.target)}",
+        # Two recordings of one device are two devices: the log of one has no answers for the other.
+        label=f"recorded-{_label(runner.target)}-{digest[:8]}".rstrip("-"),
         operator=operator,
         builder=recording.builder(),
         runner=runner,
@@ -289,9 +287,10 @@ def _open_recorded(path: Path, operator: str, templates: Sequence[Path]) -> Devi
         spec=spec,
         folder=path.parent,
         template_hashes=frozenset({""}),
-        make_workload=make_workload,
+        make_workload=lambda parameters: recording.workload(parse_key(f"{operator}:{parameters}")),
         make_space=recording.space,
         make_source=recording.source,
+        recording=digest,
     )
 
 

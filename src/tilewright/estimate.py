@@ -13,6 +13,7 @@ from typing import Final
 
 from tilewright.operator import OperatorSpec
 from tilewright.product import (
+    LINE_BYTES,
     OVERHEAD_REGISTERS,
     Tiling,
     crowded,
@@ -55,7 +56,7 @@ _SHARPNESS: Final = 3.4
 # Warps that one multiprocessor needs to keep its four tensor cores busy.
 _BUSY_WARPS: Final = 4
 # Registers of a thread that hold no accumulator, as three guesses, over which the general estimate is averaged: on the same recording, the best 8 by
-# estimate of 64 random builds hold a point at 97.4% of the best of the 64 (geometric mean); 95.8% with the middle one alone, 95.8% with all rounded to powers of 2.
+# estimate of 64 random builds hold a point at 97.4% of the best of the 64 (geometric mean); 95.8% with the middle one alone, or with powers of 2.
 _OTHER_REGISTERS: Final = (28.0, 40.0, 60.0)
 # Operations for each byte moved from which an operator is taken for a product, whose operands are read again and again. guess: 16 rows by a
 # large matrix of 16 bits, the fewest that fill a tensor core's tile, are a little under 16.
@@ -128,36 +129,38 @@ def general_us(
     # What a thread spilled were registers too.
     needed = registers + spilled / 8
     tiles = [min(max(needed - other, 4.0), 256.0) * threads for other in _OTHER_REGISTERS]
-    # No program holds more results than it has registers: one with a larger share takes tile after tile, and says nothing of their size; nor
-    # do as many programs as fill the device, which tiles of powers of two rarely are where the number of multiprocessors is none.
-    staying = programs is not None and programs % sms == 0 and log2(sms) % 1 > 0
-    known = programs / parts if programs and not staying and elements * parts / programs <= needed * threads else 0
-    # Where the results leave registers, what is spilled all the same is spilled around the loop.
-    around = spilled_once_us(spilled, threads) if known and not crowded(elements / known, threads, target) else 0.0
-    slower = 1.0 if around else slower
+    # No program holds more results than it has registers: one with a larger share takes tile after tile, and says nothing of their size.
+    known = programs / parts if programs and elements * parts / programs <= needed * threads else 0.0
 
-    def tiled(tile: float, held: float) -> float:
-        """Time with tiles of so many results, where a block has room for so many: it may be higher than the result."""
+    def tiled(held: float, known: float) -> float:
+        """Time where a block has room for so many results, and there are so many tiles: its tile may be higher than the result."""
+        tile = max(elements / known, 1.0) if known else held
+        # Where the results leave registers, what is spilled all the same is spilled around the loop.
+        around = spilled_once_us(spilled, threads) if known and not crowded(tile, threads, target) else 0.0
         highest = float(2 ** ceil(log2(max(lower, _SMALLEST_SIDE))))
         height = min(2.0 ** floor(log2(tile) / 2) if known else sqrt(tile), highest)  # Triton's sides are powers of two
         width = tile / height
         padding = max(held / tile, 1.0) if height == highest else 1.0
         blocks = (known or ceil(lower / height) * ceil(higher / width)) * parts
         share = _PER_WARP_MMA if warps < _BUSY_WARPS or height < _WARPGROUP_ROWS > width else width / (width + _HALF_RATE_COLUMNS)
-        read = (height + width) * depth * element_bytes
+        # Rows that are padding take their time and room, too. Each row of the tile of B is a stretch.
+        filled = (height * padding + width) * element_bytes * depth
+        read = filled + LINE_BYTES * depth
 
         def wave(blocks_held: int) -> float:
             fed = min(1.0, blocks_held * warps / _BUSY_WARPS)
             computing = blocks_held * 2.0 * tile * padding * depth / (rate * share * fed)
-            # Rows that are padding take room in shared memory, and are not read.
-            waiting = (height * padding + width) * depth * element_bytes * _LATENCY_US / in_flight
+            waiting = filled * _LATENCY_US / in_flight
             loop = overlapped(computing, blocks_held * read / _L2_BYTES_PER_SM_US, waiting, sharpness=_SHARPNESS)
             return loop + blocks_held * (tile * (_SUM_BYTES if parts > 1 else element_bytes) / (bandwidth / sms) * _STORE_SHARE + around) + _STORE_LATENCY_US
 
         full, left = divmod(blocks, sms * resident)
-        return max((full * wave(resident) + (wave(ceil(left / sms)) if left else 0.0)) * slower, moving) + adding + _LAUNCH_US
+        return max((full * wave(resident) + (wave(ceil(left / sms)) if left else 0.0)) * (1.0 if around else slower), moving) + adding + _LAUNCH_US
 
-    times = [tiled(max(elements / known, 1.0) if known else tile, tile) for tile in tiles]
+    times = [tiled(tile, known) for tile in tiles]
+    if known and programs and programs % sms == 0 and log2(sms) % 1 > 0:
+        # As many programs as fill the device may stay, too: tiles with sides of powers of two rarely come to that number.
+        times += [tiled(tile, 0.0) for tile in tiles]
     return exp(sum(log(time) for time in times) / len(times))
 
 

@@ -16,7 +16,7 @@ import msgspec
 from tilewright.best import needs_of, rank
 from tilewright.job import RaceEntrant, RaceOutcome
 from tilewright.record import Racer, Record, Status, config_key
-from tilewright.sampling import median_interval
+from tilewright.sampling import median_interval, recorded_us
 
 LEAST: Final = 8  # the best eight race whatever their distance
 MOST: Final = 16  # guess: 16 racers of 300 µs take 5 ms a round
@@ -119,7 +119,7 @@ def _racers(entrants: Sequence[Record], outcome: RaceOutcome, winner: int | None
             return msgspec.structs.replace(racer, status=entrant.status, message=entrant.message)
         if not entrant.times_us:
             return msgspec.structs.replace(racer, status=Status.CRASH, message=outcome.message or "the race did not end")
-        racer = msgspec.structs.replace(racer, median_us=round(statistics.median(entrant.times_us), 3))
+        racer = msgspec.structs.replace(racer, median_us=recorded_us(statistics.median(entrant.times_us)))
         if not base:
             return racer
         median, low, high = ratio_interval(entrant.times_us, base)

@@ -12,13 +12,14 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from tilewright.errors import LogError
+from tilewright.errors import HostError, LogError
 from tilewright.estimate import estimate_for
 from tilewright.library import shipped_templates
 from tilewright.log import TuningLog
 from tilewright.operator import OperatorSpec
 from tilewright.record import Config, Record, Resources, Status
 from tilewright.result import learned_us
+from tilewright.search import LEARNING_SEARCHERS
 from tilewright.search.past_result import PastResult
 from tilewright.target import Target
 from tilewright.workload import Workload
@@ -92,15 +93,48 @@ def default_history(operator: str, log: Path | None) -> list[Path]:
     return [*logs, *([log] if log is not None and log.exists() else [])]
 
 
+def named_history(paths: Sequence[Path], operator: str, searcher: str, note: Callable[[str], None]) -> LogHistory:
+    """The logs that a user named, read at once, and one line on what they give.
+
+    Args:
+        paths: tuning logs; none to start cold.
+        operator: whose records count.
+        searcher: what they are for.
+        note: told how many results there are, or that the searcher learns from none.
+
+    Raises:
+        LogError: a log is not there, has no line that can be read, or was written by a newer Tilewright.
+        HostError: a log cannot be read.
+    """
+    history = LogHistory(paths, strict=True)
+    results, workloads = history.count(operator)
+    if paths and searcher not in LEARNING_SEARCHERS:
+        note(f"--history is not used by --search {searcher}; those that start from it: {', '.join(sorted(LEARNING_SEARCHERS))}")
+    elif paths:
+        note(f"history: {results:,} results of {workloads:,} workloads" + ("" if results else f"; none of them is of {operator}"))
+    return history
+
+
 class LogHistory:
     """Records of some logs, read when first asked for.
 
     Args:
         paths: tuning logs.
+        strict: whether one that cannot be read is an error. If not, searches do without.
     """
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, paths: Sequence[Path], *, strict: bool = False) -> None:
         self._paths = tuple(paths)
+        self._strict = strict
+
+    def count(self, operator: str) -> tuple[int, int]:
+        """How many results of an operator there are, and of how many workloads.
+
+        Raises:
+            LogError, HostError: as `named_history`, where strict.
+        """
+        found = [records for records in self._sources.values() if records[0].workload.operator == operator]
+        return sum(map(len, found)), len({records[0].workload.key for records in found})
 
     @functools.cached_property
     def _sources(self) -> dict[tuple[str, str], list[Record]]:
@@ -108,10 +142,14 @@ class LogHistory:
         found: defaultdict[tuple[str, str], list[Record]] = defaultdict(list)
         for path in self._paths:
             try:
-                lines = TuningLog(path).read().lines
-            except (LogError, OSError):  # a search can do without
-                continue
-            for line in lines:
+                contents = TuningLog(path).read()
+                if contents.damage and not contents.lines:
+                    raise LogError(f"{path}: no line is one of a tuning log (the first: {contents.damage[0].reason}); --history takes tuning logs")
+            except (LogError, HostError, OSError):
+                if self._strict:
+                    raise
+                continue  # a search can do without
+            for line in contents.lines:
                 if isinstance(line, Record) and line.status is not Status.CUT:
                     found[line.workload.key, line.target.key].append(line)
         return {key: sorted(records, key=lambda record: learned_us(record) or math.inf) for key, records in found.items()}

@@ -29,6 +29,24 @@ class Broken(str):
     __slots__ = ()
 
 
+def is_best_file(path: Path) -> bool:
+    """Whether a file is a best file rather than a log, by its first line."""
+    if path.suffix == ".gz" or not path.is_file():
+        return False
+    try:
+        with path.open("rb") as file:
+            first = file.read(4096).partition(b"\n")[0]
+    except OSError as error:
+        raise _host_error(path, "read", error) from error
+    return b'"kind":"best"' in first or b'"kind":"range"' in first
+
+
+def refuse_best_file(path: Path) -> None:
+    """Raise a UsageError where a session is asked to append to a best file: its readers take no line of a log."""
+    if is_best_file(path):
+        raise UsageError(f"{path} is a best file, not a tuning log, and a session's lines would ruin it; name a log with --log FILE")
+
+
 def append_bytes(path: Path, data: bytes, *, sync: bool) -> None:
     """Add bytes to a file under its lock, after ending a torn last line.
 

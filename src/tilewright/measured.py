@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated, TypeAlias
+
 import msgspec
+
+# Checked in decoding: a line with a time that cannot be is damaged, for all who read logs, and never competes.
+TimeUs: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -50,8 +55,8 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     kind: str
-    median_us: float
-    nominal_us: float
+    median_us: Annotated[float, msgspec.Meta(ge=0)]  # 0: too short for the clock, and then no anchor
+    nominal_us: TimeUs
     samples: int = 1
 
 
@@ -78,7 +83,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     Attributes:
         protocol: name of the timing protocol (`graph/2`, `events/2`, `interpreter/1`, or a recording's); times compare only
             within one.
-        median_us, min_us, max_us: of one call, over the samples.
+        median_us, min_us, max_us: of one call, over the samples; the median is above 0.
         cv: coefficient of variation of the samples.
         samples: how many.
         times_us: the samples, where kept.
@@ -87,7 +92,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """
 
     protocol: str
-    median_us: float
+    median_us: TimeUs
     min_us: float
     max_us: float
     cv: float = 0.0

@@ -23,7 +23,7 @@ from tilewright.target import Target
 _L2_BYTES_PER_SM_US: Final = 138_000.0
 _BY_POINTERS: Final = 1.18
 # What each contiguous stretch of a tile costs beside its bytes, in bytes; and beside that where stretches begin within a line of the cache.
-_LINE_BYTES: Final = 36.0
+LINE_BYTES: Final = 36.0
 _LINE: Final = 128
 _MISALIGNED_BYTES: Final = 80.0
 # Share of the data sheet's bandwidth that is reached.
@@ -177,7 +177,7 @@ def _reading_us(m: int, n: int, k: int, tiling: Tiling, element_bytes: int) -> f
     def drawn(lines: int, line: int, stride: int) -> float:
         """Bytes that so many contiguous stretches, of so many elements each, are worth."""
         misaligned = _MISALIGNED_BYTES if stride * element_bytes % _LINE else 0.0
-        return lines * (line * element_bytes + _LINE_BYTES + misaligned)
+        return lines * (line * element_bytes + LINE_BYTES + misaligned)
 
     a = drawn(tiling.depth, tiling.rows, m) if tiling.a_columns else drawn(tiling.rows, tiling.depth, k)
     b = drawn(tiling.columns, tiling.depth, k) if tiling.b_columns else drawn(tiling.depth, tiling.columns, n)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from pathlib import Path
 
 from tilewright.device import Device
-from tilewright.errors import SpaceError
+from tilewright.errors import SpaceError, UsageError
 from tilewright.record import Record, Status
 from tilewright.state import LogState
 from tilewright.workload import Workload
@@ -35,6 +36,24 @@ def records_that_hold(state: LogState, device: Device, workload: Workload, note:
             f"{workload.key}: skipped {len(refused)} record(s) of the log whose config the space does not have ({refused[0]}); `tilewright log lint` names them"
         )
     return records
+
+
+def refuse_other_recordings(state: LogState, device: Device, workloads: Collection[Workload], log: Path) -> None:
+    """See that a log's records of these workloads are not of another recording: they would look like this device's own.
+
+    Raises:
+        UsageError: a session of the log had another recording stand in for the same target.
+    """
+    keys = {workload.key for workload in workloads}
+    for start in (session.start for session in state.sessions.values()):
+        if start is None or start.target.key != device.target.key or keys.isdisjoint(workload.key for workload in start.workloads):
+            continue
+        theirs = start.options.get("recording")
+        if device.recording and theirs and theirs != device.recording:
+            raise UsageError(
+                f"{log} has these workloads by {start.options.get('device')}, sha256 {str(theirs)[:8]}, and {device.name}, sha256 {device.recording[:8]}, "
+                "is another recording: name another log with --log FILE"
+            )
 
 
 def _counts(record: Record, protocol: str) -> bool:

@@ -15,6 +15,7 @@ from tilewright.measured import Check as Check
 from tilewright.measured import DeviceState as DeviceState
 from tilewright.measured import Measurement as Measurement
 from tilewright.measured import Resources as Resources
+from tilewright.measured import TimeUs
 from tilewright.target import Target, Toolchain
 from tilewright.workload import Workload
 
@@ -140,7 +141,7 @@ class Racer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     default: bool = False
     status: Status = Status.OK
     message: str = ""
-    median_us: float | None = None
+    median_us: TimeUs | None = None
     ratio: float | None = None
     low: float | None = None
     high: float | None = None

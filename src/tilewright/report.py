@@ -201,9 +201,17 @@ def end_table(result: TuneResult) -> Table:
             format_paired(answer.gain_over_vendor, answer.raced_vendor),
             "" if interpreted else rate(answer.roofline, answer.best_us),
             answer.tier,
-            format_config(answer.best.config) if answer.best is not None else "none is correct",
+            format_config(answer.best.config) if answer.best is not None else _no_schedule(answer),
         )
     return table
+
+
+def _no_schedule(answer: WorkloadResult) -> str:
+    """Why there is none. A workload that had no trial is not one whose every schedule is wrong."""
+    if any(answer.statuses.values()):
+        return "none is correct"
+    why = {"budget": "the budget was spent", "interrupted": "interrupted"}.get(answer.reason, answer.reason or "the session ended")
+    return f"not measured: {why} before its first trial"
 
 
 def end_notes(result: TuneResult) -> Iterable[str]:

@@ -47,17 +47,22 @@ def relative_interval(samples: Sequence[float], confidence: float = 0.95) -> flo
     return (high - low) / statistics.median(samples)
 
 
+def recorded_us(time_us: float) -> float:
+    """A time as records hold it, in whole nanoseconds: one at least, since a log takes no time that is not above 0."""
+    return max(round(time_us, 3), 0.001)
+
+
 def measurement(protocol: str, samples_us: Sequence[float], *, anchor: Anchor | None = None, state: DeviceState | None = None) -> Measurement:
-    """What a record holds of samples in µs; all of them are kept, at nanosecond resolution."""
+    """What a record holds of samples in µs; all of them are kept, at nanosecond resolution, and none as less than one."""
     mean = statistics.fmean(samples_us)
     return Measurement(
         protocol=protocol,
-        median_us=round(statistics.median(samples_us), 3),
-        min_us=round(min(samples_us), 3),
-        max_us=round(max(samples_us), 3),
+        median_us=recorded_us(statistics.median(samples_us)),
+        min_us=recorded_us(min(samples_us)),
+        max_us=recorded_us(max(samples_us)),
         cv=round(statistics.pstdev(samples_us) / mean, 5) if mean else 0.0,
         samples=len(samples_us),
-        times_us=[round(sample, 3) for sample in samples_us],
+        times_us=[recorded_us(sample) for sample in samples_us],
         anchor=anchor,
         state=state,
     )

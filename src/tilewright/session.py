@@ -19,7 +19,7 @@ from tilewright.log import TuningLog
 from tilewright.loop import Loop
 from tilewright.observer import Budget, Observer
 from tilewright.protocols import settings_of
-from tilewright.recall import records_that_hold
+from tilewright.recall import records_that_hold, refuse_other_recordings
 from tilewright.record import SessionEnd, SessionStart, Status
 from tilewright.result import TuneResult, Utilisation, WorkloadResult
 from tilewright.state import LogState
@@ -78,7 +78,11 @@ class Session:
         self.builders: float | None = None
         self._crossing = False
         self._searching: Sequence[Search] = ()
-        self.state = LogState.of(self.log.read().lines) if self.log.path.exists() else LogState.of(())
+        contents = self.log.read() if self.log.path.exists() else None
+        if contents is not None and contents.damage:
+            self.observer.note(f"{self.log.path}: skipped {len(contents.damage)} damaged line(s); `tilewright log lint {self.log.path}` says which")
+        self.state = LogState.of(contents.lines if contents is not None else ())
+        refuse_other_recordings(self.state, self.device, self.workloads, self.log.path)
 
     @property
     def elapsed_s(self) -> float:
@@ -220,6 +224,7 @@ class Session:
                 "early_stop": self.budget.early_stop,
                 "resume": self.resume,
                 "default_only": self.default_only,
+                **({"recording": self.device.recording} if self.device.recording else {}),
             },
         )
         self.journal.line(start)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Final
 
 from tilewright.device import Device, open_device
 from tilewright.errors import UsageError
-from tilewright.history import LogHistory, default_history
+from tilewright.history import LogHistory, default_history, named_history
 from tilewright.interchange.suggested import suggesting
 from tilewright.log import TuningLog
+from tilewright.logfile import refuse_best_file
 from tilewright.observer import Budget, Observer, Observers
 from tilewright.opening import TargetDiffers
 from tilewright.result import TuneResult
@@ -26,7 +29,7 @@ DEFAULT_TRIALS: Final = 64
 
 def tune(
     operator: str,
-    workloads: Sequence[str | Mapping[str, int | str] | Workload] = (),
+    workloads: Sequence[str | Mapping[str, int | str] | Workload] | str | Mapping[str, int | str] | Workload = (),
     *,
     workload_set: str | None = None,
     trials: int | None = None,
@@ -52,10 +55,10 @@ def tune(
 
     Args:
         operator: the operator's name.
-        workloads: parameters such as `"M=4096,N=4096,K=4096,dtype=float16"`, or mappings, or workloads. Text may end in `:weight`,
-            what a microsecond of that workload is worth next to one of the others.
+        workloads: parameters such as `"M=4096,N=4096,K=4096,dtype=float16"`, or mappings, or workloads; one of them, or a list. Text may end
+            in `:weight`, what a microsecond of that workload is worth next to one of the others.
         workload_set: a named set of the operator's spec, besides or instead.
-        trials: candidates that reach the build, over all workloads; 64 for each where no other limit is given.
+        trials: candidates measured, over all workloads; 64 for each where no other limit is given.
         time_s: seconds for the whole session.
         early_stop: trials without a better time after which a workload ends.
         search: the searcher's name, one of `tilewright.search.SEARCHERS`.
@@ -82,28 +85,30 @@ def tune(
     Raises:
         UsageError: what was asked for is not there or makes no sense together.
         HostError: no such device, or the log cannot be written.
-        LogError: the log cannot be read.
+        LogError: the log, or one of `history`, cannot be read.
     """
     if names and suggest is None:
         raise UsageError("--map says what a file of suggestions calls the knobs: give the file with --suggest")
     check_searcher(search)
     if resume and force:
         raise UsageError("--resume goes on from the log's records and --force starts over: give one of them")
-    for name, number in (("trials", trials), ("time", time_s), ("early stop", early_stop), ("jobs", jobs)):
-        if number is not None and number <= 0:
-            raise UsageError(f"{name} must be more than 0, not {number}")
+    trials, early_stop, jobs, time_s = _count("trials", trials), _count("early_stop", early_stop), _count("jobs", jobs), _seconds("time_s", time_s)
+    seed = _whole("seed", seed)
+    asked_for = _several(workloads)
     timeline = timeline or Timeline()
     observer = observer or Observers()
+    named = named_history(history, operator, search, observer.note) if history is not None else None
 
     def session(ahead: bool) -> TuneResult:
         with open_device(device, operator, target=target, templates=templates, jobs=jobs, ahead=ahead, timeline=timeline) as opened:
             if suggest is not None:
                 opened.make_space = suggesting(opened.make_space, suggest, names, observer.note)
-            asked = parse_workloads(opened, workloads, workload_set)
+            asked = parse_workloads(opened, asked_for, workload_set)
             given = (trials, time_s, early_stop)
             limit = DEFAULT_TRIALS * len(asked) if given == (None, None, None) else trials
             lines = TuningLog(log or default_log(opened))
-            opened.history = LogHistory(history if history is not None else default_history(operator, None if force else lines.path))
+            refuse_best_file(lines.path)
+            opened.history = named or LogHistory(default_history(operator, None if force else lines.path))
             if force or not lines.exists():
                 opened.start()  # the log has no answer: what takes seconds may begin
             return Session(
@@ -125,6 +130,37 @@ def tune(
         # Nothing is logged yet. Seldom worth a thought, and never worth a wrong record.
         observer.note(f"{error}; starting over with what the runner says")
         return session(ahead=False)
+
+
+def _several(given: object) -> tuple[str | Mapping[str, int | str] | Workload, ...]:
+    """One workload or several, as a tuple: a text is one, not its letters."""
+    items = (given,) if isinstance(given, str | Mapping | Workload) or not isinstance(given, Iterable) else tuple(given)
+    for item in items:
+        if not isinstance(item, str | Mapping | Workload):
+            raise UsageError(f"workloads must be parameters such as 'M=256,N=256,K=256,dtype=float16', a mapping, a Workload, or a list of them, not {item!r}")
+    return items
+
+
+def _whole(name: str, given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, Integral):
+        raise UsageError(f"{name} must be a whole number, such as {name}=0, not {given!r}")
+    return int(given)
+
+
+def _count(name: str, given: object) -> int | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, Integral) or int(given) <= 0:
+        raise UsageError(f"{name} must be a whole number above 0, such as {name}=8, not {given!r}; without it the default holds")
+    return int(given)
+
+
+def _seconds(name: str, given: object) -> float | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, Real) or not 0 < float(given) < math.inf:
+        raise UsageError(f"{name} must be a number of seconds above 0, such as {name}=60, not {given!r}; without it there is no such limit")
+    return float(given)
 
 
 def default_log(device: Device) -> Path:

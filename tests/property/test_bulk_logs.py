@@ -84,6 +84,8 @@ def spoiled(raw: bytes, rng: random.Random) -> bytes:
             raw[:place] + bytes([rng.randrange(256)]) + raw[place + 1 :],
             raw.replace(b'"status":"ok"', b'"status":"fine"'),
             raw.replace(b'"build_s":', b'"build_s":-'),
+            raw.replace(b'"median_us":', b'"median_us":-'),
+            raw.replace(b'"nominal_us":', b'"nominal_us":-'),
             raw.replace(b'"trial":1', b'"trial":1' + b"0" * rng.choice([1, 30])),
             raw.replace(b'"M":16', b'"M":"16"'),
             raw.replace(b'"arch":"sm_90"', b'"arch":90'),

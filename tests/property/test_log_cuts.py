@@ -22,7 +22,7 @@ names = st.from_regex(r"[a-z][a-z0-9_]{0,5}", fullmatch=True)
 # Logs are UTF-8; text without such a form is another test's.
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 floats = st.floats(allow_nan=False, allow_infinity=False)
-times = st.floats(min_value=0, max_value=1e9)
+times = st.floats(min_value=0, exclude_min=True, max_value=1e9)
 integers = st.integers(min_value=-(2**53), max_value=2**53)
 values = st.one_of(st.booleans(), integers, floats, texts, st.lists(st.one_of(integers, texts), max_size=3))
 configs = st.dictionaries(names, values, max_size=4)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from tilewright.best import BEST_SCHEMA, best_entries, best_of, best_text, entry_text, merge, parse_best, protocol_rank, rank
-from tilewright.errors import LogDamaged, SchemaTooNew
+from tilewright.best import BEST_SCHEMA, VendorTime, best_entries, best_of, best_text, entry_text, merge, parse_best, protocol_rank, rank
+from tilewright.bulk.best import best_of_files
+from tilewright.codec import encode_lines
+from tilewright.errors import LogDamaged, LogError, SchemaTooNew
+from tilewright.log import TuningLog
 from tilewright.record import Measurement, Record, Resources, Status
 from tilewright.target import Toolchain, named_target
 from tilewright.workload import Workload
@@ -155,3 +159,22 @@ def test_a_newer_best_file_says_what_to_do() -> None:
 def test_a_failure_has_no_rank() -> None:
     with pytest.raises(ValueError, match="crash"):
         rank(record(status=Status.CRASH, measurement=None))
+
+
+@pytest.mark.parametrize("us", [0.0, -5090.0])
+def test_times_that_cannot_be_are_no_ones_best(tmp_path: Path, us: float) -> None:
+    (entry,) = best_entries([record(7.0)])
+    for spoiled in (
+        msgspec.structs.replace(entry, median_us=us),
+        msgspec.structs.replace(entry, vendor=VendorTime(name="v", median_us=us)),
+    ):
+        with pytest.raises(LogDamaged, match=f"best.jsonl, line 2: median_us is {us:g}, and a time is above 0"):
+            parse_best("\n" + best_text([spoiled]), "best.jsonl")
+    path, written = tmp_path / "log.jsonl", encode_lines([record(7.0), record(8.0, config={"tile": 16})])
+    path.write_bytes(written.replace(b'"median_us":8.0', b'"median_us":%g' % us))
+    contents = TuningLog(path).read()
+    assert [damage.number for damage in contents.damage] == [2]
+    assert "median_us" in contents.damage[0].reason
+    assert best_entries(contents.lines) == best_of_files([path]) == (entry,)
+    with pytest.raises(LogError, match="median_us"):
+        encode_lines([record(us)])

@@ -13,6 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tilewright.best import BestFile, best_entries, best_text
@@ -97,6 +98,10 @@ def test_a_package_passes_its_own_test_without_tilewright(operators: dict[str, O
     assert done.returncode == 0, done.stderr + done.stdout
     assert "skipped" not in done.stderr
     assert "matmul: 2 of 2 shapes checked" in done.stdout
+    environment |= {"TRITON_INTERPRET": "0", "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, cwd=tmp_path / "out", env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+    assert "torch sees no GPU here; with TRITON_INTERPRET=1" in done.stderr
     probe = subprocess.run([sys.executable, "-c", "import tilewright"], env=environment, capture_output=True, text=True, check=False)
     assert "must not import tilewright" in probe.stderr  # the hook is at work
 
@@ -259,3 +264,15 @@ def test_a_workload_set_may_be_required(operators: dict[str, Operator], tmp_path
     assert main([*arguments, "softmax:rows=5,cols=1000,dtype=float32"]) == 0
     assert main([*arguments, "matmul:smoke"]) == ExitCode.FAILED
     assert "matmul:K=96,M=17,N=48,dtype=float16,a_layout=row,b_layout=row has no entry; nearest:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("target", "prefix"), [(TARGET.interpreted(), "&& TRITON_INTERPRET=1 python"), (TARGET, "&& python")])
+def test_the_test_command_says_where_the_interpreter_is_needed(
+    operators: dict[str, Operator], tmp_path: Path, capsys: pytest.CaptureFixture[str], target: Target, prefix: str
+) -> None:
+    best = tmp_path / "best.jsonl"
+    # Sources are rendered for the device that the interpreter stands in for.
+    chosen = record(operators, "softmax", "rows=5,cols=1000,dtype=float32")
+    best.write_text(best_text(best_entries([msgspec.structs.replace(chosen, target=target)])))
+    assert main(["emit", str(best), "-o", str(tmp_path / "out"), "--triton", MINOR]) == ExitCode.OK
+    assert prefix in capsys.readouterr().out

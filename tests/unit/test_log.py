@@ -16,6 +16,7 @@ from tilewright.codec import decode_line, encode_line, encode_lines
 from tilewright.errors import HostError, LogDamaged, LogError, SchemaTooNew, UsageError
 from tilewright.log import TuningLog, write_log
 from tilewright.record import SCHEMA, Line, Measurement, Record, Resources, SessionEnd, SessionStart, Status, TrialStart
+from tilewright.sampling import measurement as sampled
 from tilewright.target import Toolchain, named_target
 from tilewright.workload import Workload
 
@@ -242,3 +243,11 @@ def test_lines_longer_than_a_read_are_put_together(tmp_path: Path) -> None:
 def test_special_files_can_be_read_and_written() -> None:
     TuningLog(os.devnull).append(record())
     assert TuningLog(os.devnull).read().lines == ()
+
+
+def test_a_kernel_too_short_for_the_clock_still_has_a_record() -> None:
+    """A launch that does nothing is judged impossible; its record must not end the session."""
+    line = record(status=Status.IMPOSSIBLE, message="no time", measurement=sampled("graph/2", [0.0, 0.0, 0.0004]))
+    assert decode_line(encode_line(line)) == line
+    assert line.measurement is not None
+    assert line.measurement.median_us == line.measurement.min_us == 0.001

@@ -59,7 +59,7 @@ def test_a_good_log_has_no_findings(tmp_path: Path) -> None:
         ({"status": Status.LAUNCH_ERROR, "message": "no", "measurement": None, "check": CHECK}, "status"),
         ({"status": Status.CRASH, "measurement": None}, "message"),
         ({"measurement": Measurement(protocol="p", median_us=1.0, min_us=2.0, max_us=3.0)}, "time"),
-        ({"measurement": Measurement(protocol="p", median_us=0.0, min_us=0.0, max_us=3.0)}, "time"),
+        ({"measurement": Measurement(protocol="p", median_us=0.5, min_us=0.0, max_us=3.0)}, "time"),
         ({"measurement": Measurement(protocol="p", median_us=2.0, min_us=2.0, max_us=2.0, samples=3, times_us=[2.0])}, "time"),
         ({"measurement": Measurement(protocol="p", median_us=2.0, min_us=2.0, max_us=2.0, samples=0)}, "time"),
         ({"build_s": -1.0}, "time"),

@@ -320,11 +320,46 @@ def test_the_matmul_estimate_knows_what_every_author_knows():
     assert (matmul(few, splits=8) or 0) < (matmul(few) or 0)
 
 
-def test_spills_found_by_the_build_make_an_estimate_longer():
-    needs = guessed_resources(tiling(), 2, H200)
-    spilled = Resources(shared_memory_bytes=needs.shared_memory_bytes, registers=255, spill_bytes=100, num_warps=8)
-    clean = Resources(shared_memory_bytes=needs.shared_memory_bytes, registers=255, spill_bytes=0, num_warps=8)
-    assert (matmul(resources=spilled) or 0) > 2 * (matmul(resources=clean) or math.inf)
+def test_spills_found_by_the_build_make_an_estimate_longer_and_more_so_where_results_leave_no_registers():
+    def slower(spill: int, **changes: int) -> float:
+        shared = guessed_resources(tiling(**changes), 2, H200).shared_memory_bytes
+        found = [matmul(resources=Resources(shared_memory_bytes=shared, registers=255, spill_bytes=held, num_warps=8), **changes) for held in (spill, 0)]
+        assert found[0] is not None and found[1] is not None
+        return found[0] / found[1]
+
+    assert slower(100, rows=256, stages=3) > 2  # 256 results a thread: they spill in the loop
+    assert 1 < slower(100) < slower(1000) < 1.5  # 128: around it
+
+
+def test_the_matmul_estimate_knows_how_operands_are_read():
+    ragged, even = (1000, 3000, 2000), (1024, 3072, 2048)
+    assert (matmul(ragged, rows=64, columns=64) or 0) > (matmul(even, rows=64, columns=64) or math.inf)  # rows begin within a line
+    assert (matmul(pointers=True, rows=64, columns=64) or 0) > (matmul(pointers=False, rows=64, columns=64) or math.inf)
+    few = (16, 4096, 14336)
+    narrow = {"rows": 16, "columns": 16, "depth": 128, "warps": 2, "stages": 5}
+    assert (matmul(few, **narrow) or 0) > (matmul(few, **narrow, b_columns=True) or math.inf)  # 32 bytes at a time
+    assert (matmul(columns=192, warps=8, accumulators=2) or 0) > (matmul(columns=192, warps=8) or math.inf)
+    # Two stages of a warpgroup's tile: it is read while the next is awaited.
+    assert (matmul(stages=2, depth=128) or 0) > 1.3 * (matmul(stages=4, depth=64) or math.inf)
+
+
+def test_the_general_estimate_sees_the_parts_of_a_sum_in_the_workspace():
+    def estimate(scratch: int, programs: int) -> float:
+        held = Resources(shared_memory_bytes=98304, registers=90, num_warps=8, scratch_bytes=scratch, programs=programs)
+        found = general_us(
+            flops=2.0 * 512 * 512 * 16384,
+            bytes_moved=2.0 * (2 * 512 * 16384 + 512 * 512),
+            outputs=(512, 512),
+            target=H200,
+            dtype="float16",
+            resources=held,
+            programs=programs,
+        )
+        assert found is not None
+        return found
+
+    assert estimate(8 * 512 * 512 * 4, 128) < 0.5 * estimate(0, 16)  # the same tiles, and an eighth of the sum each
+    assert estimate(8 * 512 * 512 * 4, 128) > estimate(0, 16) / 8
 
 
 def test_the_general_estimate_prefers_large_tiles_for_large_products_and_never_beats_the_roofline():

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.history import Kinship, LogHistory, default_history
+from tilewright.errors import LogError, TilewrightError
+from tilewright.history import Kinship, LogHistory, default_history, named_history
 from tilewright.library import find_operator
 from tilewright.log import TuningLog
 from tilewright.record import Config, Measurement, Record, Resources, Status
@@ -20,6 +21,7 @@ from tilewright.search.past_result import PastResult
 from tilewright.search.pool import Pool
 from tilewright.space import Cfg, Space
 from tilewright.target import named_target
+from tilewright.tuner import tune
 
 H200 = named_target("sm_90")
 
@@ -188,3 +190,26 @@ def test_logs_give_the_nearest_workloads_results_and_not_ones_own(tmp_path: Path
 def test_shipped_logs_are_a_default_history():
     assert any(path.name.startswith("matmul") for path in default_history("matmul", None))
     assert not any(path.name.startswith("best") for path in default_history("matmul", None))
+
+
+def test_a_history_that_was_named_must_be_readable_and_is_counted(tmp_path: Path):
+    operator, said = find_operator("matmul"), []
+    log = TuningLog(tmp_path / "matmul.jsonl")
+    for text in ("M=64,N=64,K=64,dtype=float16", "M=128,N=64,K=64,dtype=float16", "M=128,N=64,K=64,dtype=float16"):
+        workload = operator.spec.workload(text)
+        log.append(Record(trial=0, workload=workload, target=H200, config=operator.space(workload, H200).default(), status=Status.CRASH, message="no"))
+    named_history([log.path], "matmul", "auto", said.append)
+    named_history([log.path], "softmax", "cost", said.append)
+    named_history([log.path], "matmul", "gp", said.append)
+    named_history([], "matmul", "gp", said.append)
+    assert said == [
+        "history: 3 results of 2 workloads",
+        "history: 0 results of 0 workloads; none of them is of softmax",
+        "--history is not used by --search gp; those that start from it: auto, cost",
+    ]
+    (tmp_path / "damaged.jsonl").write_text("no log\n")
+    (tmp_path / "folder.jsonl").mkdir()
+    for name, fault in (("missing.jsonl", LogError), ("damaged.jsonl", LogError), ("folder.jsonl", TilewrightError)):
+        with pytest.raises(fault, match=name):
+            tune("matmul", ["M=64,N=64,K=64,dtype=float16"], device="interpreter", log=log.path, history=[log.path, tmp_path / name])
+        assert LogHistory([tmp_path / name]).count("matmul") == (0, 0)

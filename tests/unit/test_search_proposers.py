@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import random
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from tilewright import cli
 from tilewright.errors import SpaceError, UsageError
 from tilewright.record import Config, config_key
 from tilewright.search import SEARCHERS, Proposer, make_proposer
@@ -232,3 +235,11 @@ def test_a_space_too_large_to_list_is_searched_by_a_sample_of_it(name):
 def test_optuna_is_imported_late():
     code = "import sys, tilewright.search; sys.exit(any(m in sys.modules for m in ('optuna', 'numpy', 'torch', 'triton')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_searchers_are_listed_in_one_order() -> None:
+    documented = (Path(__file__).parents[2] / "docs" / "search.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1] for line in documented.splitlines() if line.startswith("| `")]
+    named = [name for row in rows for name in re.findall(r"`([a-z-]+)`", row)]
+    assert named[: len(SEARCHERS)] == list(SEARCHERS)
+    assert re.findall(r"[a-z-]+", cli._SEARCHES.partition("(")[0].replace(" or ", ", ")) == list(SEARCHERS)

@@ -350,7 +350,7 @@ def test_a_cut_candidate_teaches_the_search_but_cannot_win(log: Path) -> None:
     ("options", "message"),
     [
         ({"resume": True, "force": True}, "give one of them"),
-        ({"trials": 0}, "trials must be more than 0"),
+        ({"trials": 0}, "trials must be a whole number above 0"),
         ({"device": "tpu"}, "unknown device 'tpu'"),
         ({"device": "recorded:"}, "recorded:FILE"),
         ({"device": "interpreter"}, "nothing to tune"),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -21,6 +21,7 @@ from tilewright.current import Templates, passed_over
 from tilewright.errors import LogDamaged, UsageError
 from tilewright.identity import Keys
 from tilewright.log import TuningLog, collector_paused
+from tilewright.measured import TimeUs
 from tilewright.races import WRONG
 from tilewright.record import Line, RaceRecord, Record, Status, VendorRecord
 
@@ -28,13 +29,13 @@ __all__ = ["LARGE_BYTES", "best_of_files", "is_large"]
 
 
 class _Anchor(msgspec.Struct, frozen=True, gc=False):
-    median_us: float
-    nominal_us: float
+    median_us: Annotated[float, msgspec.Meta(ge=0)]
+    nominal_us: TimeUs
 
 
 class _Time(msgspec.Struct, frozen=True, gc=False):
     protocol: str
-    median_us: float
+    median_us: TimeUs
     anchor: _Anchor | None = None
 
 
@@ -112,6 +113,8 @@ class Fold:
         """Take a block; `first` is the place of its first line."""
         try:
             lines = _SLIM.decode_lines(block)
+            if len(lines) != block.count(b"\n") + (not block.endswith(b"\n")):
+                raise ValueError("a line torn in two was read as one, and places no longer count")
         except (msgspec.MsgspecError, UsageError, ValueError, RecursionError):
             for place, raw in enumerate(filled_lines(block), first):
                 self._line(place, raw)

@@ -20,6 +20,7 @@ from tilewright.economics import Saving, savings
 from tilewright.errors import ExitCode, HostError, LogError, TemplateError, UsageError, nearest
 from tilewright.identity import Keys
 from tilewright.library import Operator, find_operators
+from tilewright.logfile import is_best_file
 from tilewright.ranges import ranges
 from tilewright.record import Line, RaceRecord, Record, VendorRecord
 from tilewright.report import format_config, format_us
@@ -75,15 +76,6 @@ def run(args: argparse.Namespace) -> ExitCode:
         note("no record here is both correct and timed, so there is no best; `tilewright log stats` sums up the failures")
         return ExitCode.FAILED
     return ExitCode.OK
-
-
-def is_best_file(path: Path) -> bool:
-    """Whether a file is a best file rather than a log, by its first line."""
-    if path.suffix == ".gz" or not path.is_file():
-        return False
-    with path.open("rb") as file:
-        first = file.read(4096).partition(b"\n")[0]
-    return b'"kind":"best"' in first or b'"kind":"range"' in first
 
 
 def _entries(lines: Sequence[Line], templates: Templates) -> tuple[BestEntry, ...]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from tilewright.best import BestFile, best_entries, parse_best_file, vendor_times, with_vendors
 from tilewright.bulk.best import best_of_files, is_large
-from tilewright.commands.best import is_best_file
 from tilewright.commands.logs import read_logs
 from tilewright.commands.output import emit, emit_json, note
 from tilewright.current import Templates, current_templates
@@ -16,6 +15,7 @@ from tilewright.emit import Emitted, Mode, emit_package
 from tilewright.emit.precompile import precompile_package
 from tilewright.errors import ExitCode, LogError, UsageError, nearest
 from tilewright.library import Operator, find_operators
+from tilewright.logfile import is_best_file
 from tilewright.record import RaceRecord, VendorRecord
 from tilewright.workload import Workload, parse_parameters
 
@@ -103,4 +103,5 @@ def _print(args: argparse.Namespace, emitted: Emitted) -> None:
         vendor = sum(bool(chosen.vendor) for _, chosen in part.entries)
         share = f", {vendor} ({vendor / len(part.entries):.0%}) by a vendor's kernel" if vendor else ""
         emit(f"{name}: {len(part.entries)} workloads{share}, {len(part.ranges)} ranges, {len(part.sources)} schedules")
-    emit(f"wrote {emitted.folder}; check it: cd {args.output} && python -m unittest {args.name}.test_{args.name}")
+    interpreted = "TRITON_INTERPRET=1 " if all(target.backend == "interpreter" for target in emitted.plan.targets) else ""
+    emit(f"wrote {emitted.folder}; check it: cd {args.output} && {interpreted}python -m unittest {args.name}.test_{args.name}")

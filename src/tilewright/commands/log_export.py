@@ -10,7 +10,6 @@ from typing import Any
 from tilewright.best import best_entries
 from tilewright.bestfile import parse_best_file
 from tilewright.bulk.best import best_of_files, is_large
-from tilewright.commands.best import is_best_file
 from tilewright.commands.logs import read_logs, templates_at_hand
 from tilewright.commands.output import emit, emit_json, note
 from tilewright.errors import ExitCode, HostError, UsageError
@@ -21,6 +20,7 @@ from tilewright.interchange.t4 import t4_files
 from tilewright.interchange.triton_configs import triton_snippet
 from tilewright.interchange.vllm import parse_set, vllm_files
 from tilewright.log import Damage, TuningLog
+from tilewright.logfile import is_best_file
 from tilewright.record import Line, Record, VendorRecord
 from tilewright.workload import parse_parameters
 

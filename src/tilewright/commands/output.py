@@ -5,17 +5,39 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
+
+from tilewright.errors import HostError
+
+
+@contextmanager
+def writing() -> Iterator[None]:
+    """Around what writes to standard output. A reader that went away (`| head`) ends the printing, not the command.
+
+    Raises:
+        HostError: standard output takes nothing more, as on a full disk.
+    """
+    try:
+        yield
+    except OSError as error:
+        # From here on nobody reads; without this, Python would complain once more when it closes the stream.
+        with suppress(OSError, ValueError):  # a stream that is no file
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if not isinstance(error, BrokenPipeError):
+            reason = error.strerror or str(error)
+            raise HostError(f"cannot write to standard output: {reason}; make room, or send the answer to another file") from error
 
 
 def emit(text: str) -> None:
-    """Print data. A reader that went away (`| head`) ends the printing, not the command."""
-    try:
+    """Print data.
+
+    Raises:
+        HostError: standard output takes nothing more.
+    """
+    with writing():
         print(text, flush=True)
-    except BrokenPipeError:
-        # From here on nobody reads; without this, Python would complain once more when it closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def emit_json(value: Any) -> None:

@@ -7,7 +7,7 @@ import itertools
 import sys
 from typing import Any, Final
 
-from tilewright.commands.output import emit, emit_json, note
+from tilewright.commands.output import emit, emit_json, note, writing
 from tilewright.device import Device, open_device
 from tilewright.errors import ExitCode, UsageError
 from tilewright.estimate import estimate_for
@@ -61,7 +61,9 @@ def run(args: argparse.Namespace) -> ExitCode:
     if args.json:
         emit_json(result.to_json())
     else:
-        print_end(result, sys.stdout)
+        with writing():
+            print_end(result, sys.stdout)
+            sys.stdout.flush()
     if args.debug:
         timeline.mark("answer printed")
         print(format_marks(timeline.marks), file=sys.stderr)

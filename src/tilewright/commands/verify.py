@@ -18,9 +18,12 @@ from tilewright.device import Device, open_device
 from tilewright.dispatch import read_best
 from tilewright.errors import ExitCode, UsageError
 from tilewright.log import TuningLog
+from tilewright.logfile import refuse_best_file
 from tilewright.protocols import settings_of
+from tilewright.recall import refuse_other_recordings
 from tilewright.record import Line, SessionEnd, SessionStart, Status
 from tilewright.report import format_config, format_us, format_workload
+from tilewright.state import LogState
 from tilewright.verify import BAD, Verified, verify
 
 
@@ -52,6 +55,7 @@ def _log_to_update(args: argparse.Namespace) -> TuningLog | None:
     if not args.update:
         return None
     if args.log is not None:
+        refuse_best_file(args.log)
         return TuningLog(args.log)
     path = Path(args.file)
     is_log = path.suffix == ".jsonl" and bool(TuningLog(path).read().lines)
@@ -63,6 +67,8 @@ def _log_to_update(args: argparse.Namespace) -> TuningLog | None:
 def _verified(args: argparse.Namespace, device: Device, entries: Sequence[BestEntry], log: TuningLog | None) -> list[Verified]:
     session = uuid.uuid4().hex[:16]
     if log is not None and entries:
+        if device.recording and log.exists():
+            refuse_other_recordings(LogState.of(log.read().lines), device, [entry.workload for entry in entries], log.path)
         log.append(
             SessionStart(
                 session=session,
@@ -72,7 +78,8 @@ def _verified(args: argparse.Namespace, device: Device, entries: Sequence[BestEn
                 workloads=[entry.workload for entry in entries],
                 target=device.target,
                 toolchain=device.toolchain,
-                options={"verify": str(args.file), "seed": args.seed, "device": device.name, "protocol": device.runner.protocol},
+                options={"verify": str(args.file), "seed": args.seed, "device": device.name, "protocol": device.runner.protocol}
+                | ({"recording": device.recording} if device.recording else {}),
                 settings=settings_of(device.runner.protocol),
             )
         )

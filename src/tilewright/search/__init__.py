@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_SEARCHER", "LEARNING_SEARCHERS", "SEARCHERS", "History", "Proposer", "WideProposer", "check_searcher", "make_proposer"]
 
-# Names a user may ask for, with a line for the help text.
+# Names a user may ask for, with what they do, in the order of the help text and of docs/search.md.
 SEARCHERS: Final[dict[str, str]] = {
     "auto": "cost where there is an estimate or history to start from, else gp",
+    "cost": "expected improvement on an analytic estimate, builds and history, where there are such",
+    "gp": "expected improvement of a Gaussian process over knobs alone, by margins that take turns",
     "tpe": "TPE's densities over legal points that are not known yet",
     "optuna-tpe": "Optuna's multivariate TPE, by groups where knobs depend on others",
     "cmaes": "Optuna's CMA-ES, each draw moved to the nearest unknown legal point; needs the package cmaes",
-    "cost": "expected improvement on an analytic estimate, builds and history, where there are such",
-    "gp": "expected improvement of a Gaussian process over knobs alone, by margins that take turns",
     "evolutionary": "children of the fastest configs",
     "annealing": "a walk over neighbours that cools down",
     "descent": "coordinate descent from the best config, with restarts",
@@ -51,8 +51,8 @@ def check_searcher(name: str) -> None:
         )
 
 
-# Those that learn from other workloads' results.
-LEARNING_SEARCHERS: Final = frozenset({"auto", "cost", "gp"})
+# Those that learn from other workloads' results: `cost`, and `auto`, which is `cost` where there are any.
+LEARNING_SEARCHERS: Final = frozenset({"auto", "cost"})
 
 
 def make_proposer(

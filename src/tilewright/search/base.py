@@ -12,7 +12,7 @@ from tilewright.errors import SpaceError
 from tilewright.record import Config, Resources, Value, config_key
 
 if TYPE_CHECKING:
-    from tilewright.space import Knob, SearchSpace
+    from tilewright.space import SearchSpace
 
 # What is known before a session: configs with their time in µs, None where the candidate failed.
 History = Sequence[tuple[Config, float | None]]
@@ -46,7 +46,6 @@ class Proposer(Protocol):
         ...
 
 
-@runtime_checkable
 @runtime_checkable
 class WideProposer(Proposer, Protocol):
     """A searcher that lets more be built than is measured."""
@@ -128,11 +127,6 @@ class Book:
         if self._rest is None:
             self._rest = self.space.enumerate()
         return next((config for config in self._rest if not self.knows(config)), None)
-
-
-def configured(config: Config) -> Callable[[Knob], Value]:
-    """A choice that follows a config, for `SearchSpace.evaluate`."""
-    return lambda knob: config[knob.name]
 
 
 class ListProposer:
