@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tilewright.space import SearchSpace
 
 # Uniform draws of which the one nearest the middle is taken, before a model chooses: where tiles are neither tiny nor huge. Knobs alone, scores
-# on four shapes of the recorded GEMM, convolution_A100 and pnpoly_RTX_3090: 0.60, 0.80 and 0.83 with 1, 0.75, 0.79 and 0.89 with 2, 0.74, 0.77
+# on four shapes of the recorded GEMM, convolution_A100 and pnpoly_RTX_3090: 0.62, 0.80 and 0.83 with 1, 0.72, 0.78 and 0.90 with 2, 0.74, 0.77
 # and 0.86 with 4 (16 to 20 seeds, +-0.04, 2026-11).
 _TOURNAMENT: Final = 2
 # Points up to which a template's space is listed. guess: a pass over it takes some 60 µs.
