@@ -435,7 +435,7 @@ class _Insisting(_Refusing):
     """A wide searcher that wants first what the session measures anyway, the author's default; then the rest."""
 
     def __init__(self, default: dict[str, Any]) -> None:
-        self._waiting = [{"a": 4, "b": 1}, {"a": 1, "b": 3}, default]
+        self._waiting = [{"a": 4, "b": 1}, {"a": 1, "b": 3}, default, default]  # as where the default is among the suggestions
         self._ready: list[dict[str, Any]] = []
 
     def built(self, config: Config, resources: object) -> None:
