@@ -28,8 +28,7 @@ from tilewright.workload import Workload
 
 # Of a wide searcher's builds that fail, one in so many counts as a trial, and no trial has more builds: the search benchmark's bound.
 MOST_BUILDS: Final = 8
-# Configs in a row that a wide searcher may want although they are known. guess: more than a session gives past it, the default and hints.
-MOST_KNOWN: Final = 64
+MOST_KNOWN: Final = 64  # guess: known configs that a wide searcher may want in a row: the default, hints
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,11 +203,8 @@ class Pipeline:
         width, turns = self._device.width, self.asked + 1  # builds that fail leave room for others
         if self._builds - len(self._aside) >= width * turns + self.ahead or self._builds >= max(width, MOST_BUILDS) * turns + self.ahead:
             return False
-        # What was given past the searcher, the default above all, is often what it wants first, and more than once: that is no sign of its
-        # wanting nothing. It hears of it only when it is told.
-        for _ in range(MOST_KNOWN):
-            if (config := next(iter(wide.widen(1)), None)) is None:
-                break
+        # It may want what was given past it, the default above all, until it is told of it: no sign of its wanting nothing.
+        for config in (wanted for _ in range(MOST_KNOWN) for wanted in wide.widen(1)):
             key = config_key(config)
             if key not in self._known and key not in self._building and key not in self._built:
                 self._builds += 1
