@@ -3,8 +3,8 @@
     python benchmarks/readme_table.py            # rewrite the block in README.md
     python benchmarks/readme_table.py --check    # fail where it is not what the logs say
 
-The winner of a workload is that of its best file rule (docs/decisions/0003); default and vendor are medians over the sessions' single
-measurements, and `vs vendor` is the median over the sessions of what the vendor's kernel took in the final race, over the winner's time.
+The schedule of a workload is that of the best file's rule (docs/decisions/0003, 0017), so one of today's templates; default and vendor are
+medians over the sessions' single measurements, and `vs vendor` is the vendor's time over this schedule's, the median of the final races it was in.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from tilewright.best import best_of
+from tilewright.current import current_templates
 from tilewright.library import find_operators
 from tilewright.log import TuningLog
 from tilewright.record import Line, RaceRecord, Record, VendorRecord
@@ -44,10 +45,7 @@ def table(lines: list[Line]) -> str:
     records = [line for line in lines if isinstance(line, Record)]
     vendors: dict[tuple[str, str], list[float]] = defaultdict(list)
     defaults: dict[str, list[float]] = defaultdict(list)
-    races: dict[str, list[float]] = defaultdict(list)
     for line in lines:
-        if isinstance(line, RaceRecord) and (ratios := [racer.ratio for racer in line.racers if racer.vendor and racer.ratio]):
-            races[line.workload.key].append(min(ratios))
         us = time_us(line) if isinstance(line, (Record, VendorRecord)) else None
         if us is not None and isinstance(line, VendorRecord):
             vendors[line.workload.key, line.name].append(us)
@@ -63,7 +61,7 @@ def table(lines: list[Line]) -> str:
         "| operator | workload | vendor | default | tuned | vs vendor | rate | schedule |",
         "|---|---|---|---|---|---|---|---|",
     ]
-    chosen = best_of([*records, *(line for line in lines if isinstance(line, RaceRecord))])
+    chosen = best_of([*records, *(line for line in lines if isinstance(line, RaceRecord))], current_templates(operators))
     for _, best in sorted(chosen.items(), key=lambda item: (item[1].workload.operator, item[0])):
         workload = best.workload
         times = {name: median(us) for (key, name), us in vendors.items() if key == workload.key}
@@ -74,12 +72,25 @@ def table(lines: list[Line]) -> str:
         default = median(defaults[workload.key]) if defaults[workload.key] else None
         vendor_text = f"{format_us(vendor[1])} ({vendor[0]})" if vendor else "-"
         # Paired, round by round: the one figure here that a warming GPU does not move.
-        gain = f"{median(races[workload.key]):.2f}x" if races[workload.key] else "-"
+        ratios = against_vendor(best, lines)
+        gain = f"{median(ratios):.2f}x" if ratios else "-"
         cells = [workload.operator, format_workload(workload), vendor_text, format_us(default), format_us(us), gain, reached, f"`{format_config(best.config)}`"]
         rows.append(f"| {' | '.join(cells)} |")
     paired = "`vs vendor` is the paired ratio of the final race, which runs both in turns; the times are medians measured apart, so their quotient may differ."
     rows += ["", paired]
     return "\n".join(rows)
+
+
+def against_vendor(best: Record, lines: list[Line]) -> list[float]:
+    """The fastest vendor's time over this schedule's, in each final race that both were in."""
+    found = []
+    for race in lines:
+        if isinstance(race, RaceRecord) and race.workload == best.workload:
+            own = [racer.ratio for racer in race.racers if not racer.vendor and racer.source == best.source and racer.ratio]
+            vendors = [racer.ratio for racer in race.racers if racer.vendor and racer.ratio]
+            if own and vendors:
+                found.append(min(vendors) / own[0])
+    return found
 
 
 def main() -> int:

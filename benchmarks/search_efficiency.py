@@ -296,7 +296,9 @@ def main(argv: Sequence[str]) -> int:
             for path in args.recorded:
                 cases = cases_of(read(path), args.templates)
                 usable = [text for text in asked if Entrant(text).may_run(cases[0].spec, len(cases))]
-                print(f"\n{path.name}: {len(cases)} workloads, {len(cases[0].records)} configs, budget {[budget_of(case.times) for case in cases]}", flush=True)
+                sizes = [len(case.records) for case in cases]
+                budgets = [budget_of(case.times) for case in cases]
+                print(f"\n{path.name}: {len(cases)} workloads of {min(sizes)} to {max(sizes)} configs, budget {budgets}", flush=True)
                 for text in usable:
                     jobs = [((str(path), text, seed), args) for seed in range(args.seeds)]
                     row = row_of(cases, text, [runs for _, runs in (pool.imap(work, jobs) if pool else map(work, jobs))], marks)

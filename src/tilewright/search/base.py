@@ -87,7 +87,8 @@ class Book:
                 self.told(space.validate(config), time_us)
             except SpaceError:  # written for another version of the template, or another target
                 continue
-        self._first = itertools.chain([space.default()], space.suggestions())
+        # Each once: the default is among the suggestions as a rule.
+        self._first = iter({config_key(config): config for config in (space.default(), *space.suggestions())}.values())
 
     def knows(self, config: Config) -> bool:
         """Whether a config was asked or told before."""
