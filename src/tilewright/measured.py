@@ -47,10 +47,10 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A fixed kernel that was timed around a candidate, on the same device at the same moment.
 
     Attributes:
-        kind: `compute` (a matrix product) or `memory` (a copy), whichever bounds the workload.
+        kind: `compute` (a matrix product) or `memory` (a copy), whichever bounds the workload; `latency` (a short kernel) beside it.
         median_us: what it took.
-        nominal_us: what it stands for: the time that the target's data sheet lets expect. Always the same for a target, so that
-            times anchored in two sessions compare.
+        nominal_us: what it stands for: the time that the target's data sheet lets expect, or of a short kernel, what it takes as a
+            rule. Always the same for a target, so that times anchored in two sessions compare.
         samples: how many.
     """
 
@@ -81,13 +81,16 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Times of one candidate.
 
     Attributes:
-        protocol: name of the timing protocol (`graph/2`, `events/2`, `interpreter/1`, or a recording's); times compare only
+        protocol: name of the timing protocol (`graph/3`, `events/3`, `interpreter/1`, or a recording's); times compare only
             within one.
         median_us, min_us, max_us: of one call, over the samples; the median is above 0.
         cv: coefficient of variation of the samples.
         samples: how many.
         times_us: the samples, where kept.
         anchor: the kernel that tells how fast the device was at that moment; None where none was timed.
+        latency: the short kernel that tells what a kernel took beside its work at that moment; None where none was timed.
+        kernels: of one call; None where not known.
+        anchored_us: what it is ranked by, at the anchors' nominal times; None by a protocol from before `graph/3`, or without anchors.
         state: clocks, power and throttling meanwhile, where they could be read.
     """
 
@@ -100,8 +103,13 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     times_us: list[float] = msgspec.field(default_factory=list)
     anchor: Anchor | None = None
     state: DeviceState | None = None
+    latency: Anchor | None = None
+    kernels: float | None = None
+    anchored_us: TimeUs | None = None
 
     @property
     def ranked_us(self) -> float:
-        """What it is ranked by: the median at the anchor's nominal speed; as measured where there is no anchor, or one that took no time."""
+        """What it is ranked by: the time at the anchors' nominal times; as measured where there is no anchor, or one that took no time."""
+        if self.anchored_us is not None:
+            return self.anchored_us
         return self.median_us if self.anchor is None or not self.anchor.median_us else round(self.median_us * self.anchor.nominal_us / self.anchor.median_us, 3)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from tilewright.anchoring import COMPUTE_SHARE, COMPUTE_US, MEMORY_SHARE
+from tilewright.anchoring import COMPUTE_EXPONENT, COMPUTE_SHARE, COMPUTE_US, LATENCY_BELOW_US, LATENCY_BYTES, MEMORY_SHARE
 from tilewright.canonical import canonical_json, sha256_text
 from tilewright.roofline import COLD_L2_MULTIPLE
 
@@ -28,6 +28,9 @@ BUDGET_US: Final = 12000.0  # of device time a candidate, once the fewest sample
 FEWEST_SAMPLES: Final = 5
 MOST_SAMPLES: Final = 50  # guess: at the spread seen (2-3%) the interval is under 1% by 40
 BATCH: Final = 6  # samples between two looks at their interval: the first count whose range is a 95% interval
+# Of samples between two times of the anchor. A power cap sets in within some ms: of a 1.2 ms kernel across its onset, the anchored time was off by up
+# to 11% with 6 samples between anchors, and by 4% with 2 (H200, 2026-11).
+BETWEEN_ANCHORS_US: Final = 2500.0
 INTERVAL: Final = 0.01
 ANCHOR_SAMPLES: Final = 2  # before and after each batch: 6 to 12 a candidate, 1 ms of its 25; their median is steady to 0.3% (guess)
 CUT_FACTOR: Final = 3.0  # guess: no noise, clock or throttling makes up a factor of three
@@ -53,6 +56,10 @@ _DEVICE: Final[Settings] = {
     "anchor_compute_us": COMPUTE_US,
     "anchor_compute_share": COMPUTE_SHARE,
     "anchor_memory_share": MEMORY_SHARE,
+    "between_anchors_us": BETWEEN_ANCHORS_US,
+    "anchor_compute_exponent": COMPUTE_EXPONENT,
+    "anchor_latency_bytes": LATENCY_BYTES,
+    "anchor_latency_below_us": LATENCY_BELOW_US,
 }
 _INTERPRETER: Final[Settings] = {"runs": INTERPRETER_RUNS, "longest_s": INTERPRETER_S, "cut_factor": CUT_FACTOR}
 # As they were until November 2026: written out, since a log of then does not tell.
@@ -62,13 +69,19 @@ _FIRST: Final[Settings] = {
     **{"anchor_samples": 2, "anchor_compute_us": 100.0, "anchor_compute_share": 0.7, "anchor_memory_share": 0.9},
 }
 _SECOND: Final[Settings] = {**_FIRST, "least_us": 7000.0}
+_THIRD: Final[Settings] = {
+    **_SECOND,
+    **{"between_anchors_us": 2500.0, "anchor_compute_exponent": 0.75, "anchor_latency_bytes": 2**21, "anchor_latency_below_us": 100.0},
+}
 # Never changed, only added to.
 RELEASED: Final[Mapping[str, Settings]] = MappingProxyType(
     {
         "graph/1": _FIRST,
         "graph/2": _SECOND,
+        "graph/3": _THIRD,
         "events/1": _FIRST,
         "events/2": _SECOND,
+        "events/3": _THIRD,
         "interpreter/1": {"runs": 3, "longest_s": 2.0, "cut_factor": 3.0},
     }
 )

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from math import comb
 
+from tilewright.anchoring import anchored_us
 from tilewright.protocols import EVENTS_PROTOCOL as EVENTS_PROTOCOL
 from tilewright.protocols import GRAPH_PROTOCOL as GRAPH_PROTOCOL
 from tilewright.protocols import INTERPRETER_PROTOCOL as INTERPRETER_PROTOCOL
@@ -52,9 +53,18 @@ def recorded_us(time_us: float) -> float:
     return max(round(time_us, 3), 0.001)
 
 
-def measurement(protocol: str, samples_us: Sequence[float], *, anchor: Anchor | None = None, state: DeviceState | None = None) -> Measurement:
+def measurement(
+    protocol: str,
+    samples_us: Sequence[float],
+    *,
+    anchor: Anchor | None = None,
+    latency: Anchor | None = None,
+    kernels: float | None = None,
+    state: DeviceState | None = None,
+) -> Measurement:
     """What a record holds of samples in µs; all of them are kept, at nanosecond resolution, and none as less than one."""
     mean = statistics.fmean(samples_us)
+    anchored = anchored_us(statistics.median(samples_us), anchor=anchor, latency=latency, kernels=kernels)
     return Measurement(
         protocol=protocol,
         median_us=recorded_us(statistics.median(samples_us)),
@@ -65,4 +75,7 @@ def measurement(protocol: str, samples_us: Sequence[float], *, anchor: Anchor | 
         times_us=[recorded_us(sample) for sample in samples_us],
         anchor=anchor,
         state=state,
+        latency=latency,
+        kernels=kernels,
+        anchored_us=None if anchored is None else recorded_us(anchored),
     )

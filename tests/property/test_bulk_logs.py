@@ -28,9 +28,12 @@ STATUSES = [*[Status.OK] * 8, Status.WRONG_RESULT, Status.COMPILE_ERROR, Status.
 
 def times(us: float, rng: random.Random) -> Measurement:
     anchor = Anchor(kind="memory", median_us=rng.choice([1.0, 1.1]), nominal_us=1.0) if rng.random() < 0.3 else None
+    protocol = rng.choice(["graph/1", "graph/3"])
+    known = {"anchored_us": rng.choice([us, us - 0.25]), "latency": Anchor(kind="latency", median_us=3.1, nominal_us=3.0), "kernels": 1.0}
     return Measurement(
-        protocol=rng.choice(["graph/1", "events/1"]), median_us=us, min_us=us / 2, max_us=us * 2, samples=2, times_us=[us / 2, us * 2], anchor=anchor
-    )
+        protocol=protocol, median_us=us, min_us=us / 2, max_us=us * 2, samples=2, times_us=[us / 2, us * 2], anchor=anchor,
+        **known if protocol == "graph/3" else {},
+    )  # fmt: skip
 
 
 def make_lines(rng: random.Random, sessions: int = 6) -> list[list[Line]]:

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from tilewright.children import racing, timing  # noqa: E402
+from tilewright.children import captured, racing, timing  # noqa: E402
 from tilewright.children.failure import CandidateFailed  # noqa: E402
 from tilewright.protocols import EVENTS_PROTOCOL, GRAPH_PROTOCOL, INTERPRETER_PROTOCOL, LEAST_US  # noqa: E402
 from tilewright.record import Anchor, Status  # noqa: E402
@@ -68,7 +68,12 @@ class Simulation:
                 self.nodes = None
 
         self.cuda = SimpleNamespace(
-            Event=Event, CUDAGraph=CUDAGraph, Stream=lambda device: "stream", stream=lambda stream: nullcontext(), synchronize=self.synchronize
+            Event=Event,
+            CUDAGraph=CUDAGraph,
+            Stream=lambda device: "stream",
+            stream=lambda stream: nullcontext(),
+            current_stream=lambda device: SimpleNamespace(cuda_stream=0),
+            synchronize=self.synchronize,
         )
 
     def synchronize(self, device):
@@ -95,6 +100,8 @@ class Simulation:
 def device(monkeypatch):
     simulation = Simulation()
     monkeypatch.setattr(timing, "torch", simulation)
+    monkeypatch.setattr(captured, "torch", simulation)
+    monkeypatch.setattr(captured, "_nodes", lambda stream: len(simulation.captured))
     timing.stream.cache_clear()
     yield simulation
     timing.stream.cache_clear()
@@ -137,7 +144,7 @@ def test_noise_is_repeated_against_within_the_budget(device, kernel_us):
     noisy = device.kernel(*(kernel_us * factor for factor in (0.9, 1.1, 1.0, 0.95, 1.2, 0.8, 1.05)))
     before = device.device_us
     timed = run(device, noisy, 2)
-    assert 12 <= len(timed.samples_us) <= 50
+    assert 10 <= len(timed.samples_us) <= 50
     assert device.device_us - before < 20_000
 
 
@@ -187,6 +194,31 @@ def test_a_hopeless_call_costs_no_anchor(device):
     assert timed.cut and timed.anchor_us == []
 
 
+def test_long_calls_have_an_anchor_every_few_milliseconds(device):
+    moments = []
+
+    def anchor(repeats):
+        moments.append(device.device_us)
+        return [100.0] * repeats
+
+    timed = timing.time_on_device([device.kernel(1240.0)], "cuda:0", cut_above_us=None, anchor=anchor)
+    assert len(timed.samples_us) >= 5
+    # 2.5 ms of samples, and a replay ahead of them.
+    assert len(moments) >= 4 and all(after - before < 4000 for before, after in zip(moments, moments[1:], strict=False)), moments
+
+
+def test_the_short_kernel_is_timed_beside_short_calls_alone(device):
+    def two_kernels():
+        first()
+        second()
+
+    first, second = device.kernel(4.0), device.kernel(6.0)
+    timed = timing.time_on_device([two_kernels] * 3, "cuda:0", cut_above_us=None, latency=lambda repeats: [3.5] * repeats)
+    assert timed.kernels == 2.0 and len(timed.latency_us) >= 2
+    timed = timing.time_on_device([device.kernel(180.0)] * 3, "cuda:0", cut_above_us=None, latency=lambda repeats: pytest.fail("not needed"))
+    assert timed.kernels == 1.0 and timed.latency_us == []
+
+
 class RaceOperands:
     """What a race asks of operands, without tensors."""
 
@@ -211,10 +243,10 @@ class RaceAnchors:
 
     def __init__(self, device):
         call = device.kernel(100.0)
-        self._graph = timing.capture([call], 2, "cuda:0")
+        self._graph = captured.capture([call], 2, "cuda:0")
 
     def graph(self, kind):
-        return self._graph.replay, 2
+        return self._graph
 
     def told(self, kind, samples_us):
         return Anchor(kind=kind, median_us=statistics.median(samples_us), nominal_us=95.0, samples=len(samples_us))

@@ -37,6 +37,7 @@ class _Time(msgspec.Struct, frozen=True, gc=False):
     protocol: str
     median_us: TimeUs
     anchor: _Anchor | None = None
+    anchored_us: TimeUs | None = None
 
 
 class Slim(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="trial"):
@@ -136,7 +137,10 @@ class Fold:
                     if group is None:
                         group = groups[workload] = self._groups.setdefault((known.workload(workload), known.target(bytes(target)), protocol), _Group())
                     anchor = time.anchor
-                    if anchor is None or not anchor.median_us:
+                    if time.anchored_us is not None:
+                        group.times.append(time.anchored_us)
+                        group.places.append(place)
+                    elif anchor is None or not anchor.median_us:
                         group.times.append(time.median_us)
                         group.places.append(place)
                     else:

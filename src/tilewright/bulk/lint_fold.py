@@ -183,7 +183,9 @@ class LintFold:
                     group = place.group
                     group[0] += 1
                     anchor = time.anchor
-                    if anchor is not None:
+                    if time.anchored_us is not None:
+                        us = time.anchored_us
+                    elif anchor is not None:
                         us = us * anchor.nominal_us / anchor.median_us
                         if us < group[2] + ROUNDING_US:  # rounding takes longer than all else here
                             us = round(us, 3)  # as Measurement.ranked_us

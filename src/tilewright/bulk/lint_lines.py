@@ -36,6 +36,9 @@ class _Time(msgspec.Struct, frozen=True, gc=False):
     times_us: list[float] = msgspec.field(default_factory=list)
     anchor: _Anchor | None = None
     state: DeviceState | None = None
+    latency: _Anchor | None = None
+    kernels: float | None = None
+    anchored_us: _AboveZero | None = None
 
 
 class _Check(msgspec.Struct, frozen=True, gc=False):

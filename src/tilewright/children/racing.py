@@ -14,6 +14,7 @@ from tilewright.anchoring import AnchorKind
 from tilewright.children import timing
 from tilewright.children.anchors import Anchors
 from tilewright.children.buffers import bits_of
+from tilewright.children.captured import Captured, CaptureFailed
 from tilewright.children.check import compare_all
 from tilewright.children.failure import CandidateFailed
 from tilewright.children.operands import Operands
@@ -37,15 +38,14 @@ class Entrant:
     """One that runs in the race.
 
     Attributes:
-        graph, calls: what a turn replays, and how many calls that is.
+        graph: what a turn replays.
         call_us: roughly, of one call.
         last_set: the rotating set that the last call of a turn writes; None for a vendor, whose outputs are its own.
         status, message: how it stands.
         times_us: of one call, by round.
     """
 
-    graph: Any
-    calls: int
+    graph: Captured
     call_us: float
     last_set: int | None
     status: Status = Status.OK
@@ -100,12 +100,12 @@ class Race:
         with torch.cuda.stream(timing.stream(self._device)):
             first_us = timing.replay(calls[0], 1, 1, lead=False)[0]
             try:
-                graph, count, call_us = timing.capture_long_enough(calls, self._device, first_us)
-            except timing.CaptureFailed as error:
+                graph, call_us = timing.capture_long_enough(calls, self._device, first_us)
+            except CaptureFailed as error:
                 raise CandidateFailed(Status.LAUNCH_ERROR, f"it cannot be captured in a graph, and only graphs race: {error}", spoiled=False) from error
         self.stack.callback(graph.reset)
-        last = (count - 1) % len(calls) if checks and not self.operands.spec.mutates else None
-        self._entrants.append(Entrant(graph=graph, calls=count, call_us=call_us, last_set=last))
+        last = (graph.calls - 1) % len(calls) if checks and not self.operands.spec.mutates else None
+        self._entrants.append(Entrant(graph=graph, call_us=call_us, last_set=last))
 
     def run(self, rounds: int | None = None) -> dict[str, Any]:
         """All rounds, then a check of what the very graphs that were timed compute.
@@ -140,41 +140,41 @@ class Race:
         self.stack.close()
 
     def _rounds(self) -> int:
-        round_us = sum(entrant.call_us * entrant.calls for entrant in self._entrants) or 1.0
+        round_us = sum(entrant.call_us * entrant.graph.calls for entrant in self._entrants) or 1.0
         wanted = max(_LEAST_ROUNDS, min(_MOST_ROUNDS, int(_BUDGET_US / round_us)))
         affordable = max(_FEWEST_ROUNDS, int(_LONGEST_US / round_us))
         return min(wanted, affordable) // 2 * 2  # even: each order has its reverse
 
-    def _turns(self, turns: Sequence[int], anchor: tuple[Callable[[], Any], int] | None) -> list[float]:
+    def _turns(self, turns: Sequence[int], anchor: Captured | None) -> list[float]:
         """Replay entrants in turn, all sent at once; returns times of the anchor, which runs first and last."""
         events = [torch.cuda.Event(enable_timing=True) for _ in range(len(turns) + 1)]
         edges = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
         # Keeps the device busy while the host sends the rest.
-        (anchor[0] if anchor is not None else self._entrants[turns[0]].graph.replay)()
+        (anchor or self._entrants[turns[0]].graph).replay()
         if anchor is not None:
             edges[0].record()
-            anchor[0]()
+            anchor.replay()
         events[0].record()
         for place, event in zip(turns, events[1:], strict=True):
             self._entrants[place].graph.replay()
             event.record()
         if anchor is not None:
-            anchor[0]()
+            anchor.replay()
             edges[1].record()
         for place, event in zip(turns, events[1:], strict=True):
             self._await(place, event)
         torch.cuda.synchronize(self._device)
         for place, start, end in zip(turns, events, events[1:], strict=False):
             entrant = self._entrants[place]
-            entrant.times_us.append(start.elapsed_time(end) * 1000 / entrant.calls)
+            entrant.times_us.append(start.elapsed_time(end) * 1000 / entrant.graph.calls)
         if anchor is None:
             return []
-        return [edges[0].elapsed_time(events[0]) * 1000 / anchor[1], events[-1].elapsed_time(edges[1]) * 1000 / anchor[1]]
+        return [edges[0].elapsed_time(events[0]) * 1000 / anchor.calls, events[-1].elapsed_time(edges[1]) * 1000 / anchor.calls]
 
     def _await(self, place: int, event: Any) -> None:
         """Wait for the end of a racer's turn, all before it being done: what does not end then is this one's fault."""
         entrant = self._entrants[place]
-        allowed_s = max(HUNG_S, _HUNG_TIMES * entrant.call_us * entrant.calls * 1e-6)
+        allowed_s = max(HUNG_S, _HUNG_TIMES * entrant.call_us * entrant.graph.calls * 1e-6)
         limit = time.monotonic() + allowed_s
         try:
             while not event.query():

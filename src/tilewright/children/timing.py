@@ -11,7 +11,6 @@ events around single launches varied by 23-63%, graph replay by 1-3%; H200, 2026
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import gc
 import statistics
@@ -19,13 +18,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import torch
 
 from tilewright import protocols
+from tilewright.anchoring import LATENCY_BELOW_US
+from tilewright.children.captured import Captured, CaptureFailed, capture
 from tilewright.protocols import EVENTS_PROTOCOL, GRAPH_PROTOCOL, INTERPRETER_PROTOCOL
 from tilewright.sampling import relative_interval
+
+Take: TypeAlias = Callable[[int], list[float]]  # times a kernel that many times, in µs of one call
 
 _QUEUE_US: Final = 2000.0  # launching a graph takes 10 µs: below this a replay is sent ahead, so that the device is never idle
 _HOST_US: Final = 1000.0  # a launch takes up to 50 µs of host time: above this a single one tells a factor of three
@@ -42,6 +45,8 @@ class Timed:
         capture_failed: whether a capture failed, after which the process is better replaced.
         phases_ms: wall time of capturing and of replaying.
         anchor_us: times of the anchor, taken before and after each batch of samples.
+        latency_us: times of the short kernel, taken at the same moments; none for a call that is too long to need it.
+        kernels: of one call; None where not known.
     """
 
     protocol: str
@@ -50,10 +55,8 @@ class Timed:
     capture_failed: bool = False
     phases_ms: dict[str, float] = field(default_factory=dict)
     anchor_us: list[float] = field(default_factory=list)
-
-
-class CaptureFailed(Exception):
-    """The calls cannot be captured."""
+    latency_us: list[float] = field(default_factory=list)
+    kernels: float | None = None
 
 
 def time_on_device(
@@ -61,7 +64,8 @@ def time_on_device(
     device: Any,
     *,
     cut_above_us: float | None,
-    anchor: Callable[[int], list[float]] | None = None,
+    anchor: Take | None = None,
+    latency: Take | None = None,
     while_busy: Callable[[], Any] | None = None,
 ) -> Timed:
     """Time calls on a CUDA (or HIP) device.
@@ -71,9 +75,10 @@ def time_on_device(
         device: torch's.
         cut_above_us: the best time known; a call more than three times slower is cut.
         anchor: times the anchor that many times.
+        latency: the same of the short kernel.
         while_busy: called once, while the device works on a batch of samples.
     """
-    beside = _Beside(anchor, while_busy)
+    beside = _Beside(anchor, latency, while_busy)
     torch.cuda.synchronize(device)
     with torch.cuda.stream(stream(device)):
         began = time.perf_counter()
@@ -95,11 +100,15 @@ def time_on_device(
 class _Beside:
     """What is done beside sampling."""
 
-    anchor: Callable[[int], list[float]] | None
+    anchor: Take | None
+    latency: Take | None
     while_busy: Callable[[], Any] | None
 
-    def take_anchor(self) -> list[float]:
-        return [] if self.anchor is None else self.anchor(protocols.ANCHOR_SAMPLES)
+    def take_anchors(self, timed: Timed, call_us: float) -> None:
+        if self.anchor is not None:
+            timed.anchor_us += self.anchor(protocols.ANCHOR_SAMPLES)
+        if self.latency is not None and call_us < LATENCY_BELOW_US:
+            timed.latency_us += self.latency(1)
 
     def take_busy(self) -> Callable[[], Any] | None:
         once, self.while_busy = self.while_busy, None
@@ -115,18 +124,19 @@ def stream(device: Any) -> Any:
 def _time_graph(calls: Sequence[Callable[[], Any]], device: Any, first_us: float, cut_above_us: float | None, beside: _Beside) -> Timed:
     timed = Timed(protocol=GRAPH_PROTOCOL)
     began = time.perf_counter()
-    graph, count, probe_us = capture_long_enough(calls, device, first_us, enough_us=None if cut_above_us is None else protocols.CUT_FACTOR * cut_above_us)
+    graph, probe_us = capture_long_enough(calls, device, first_us, enough_us=None if cut_above_us is None else protocols.CUT_FACTOR * cut_above_us)
+    timed.kernels = graph.kernels
     try:
         timed.phases_ms["capture"] = _ms_since(began)
-        _sample(timed, graph.replay, count, probe_us, cut_above_us, beside)
+        _sample(timed, graph.replay, graph.calls, probe_us, cut_above_us, beside)
     finally:
         torch.cuda.synchronize(device)
         graph.reset()
     return timed
 
 
-def capture_long_enough(calls: Sequence[Callable[[], Any]], device: Any, call_us: float, *, enough_us: float | None = None) -> tuple[Any, int, float]:
-    """A graph of as many calls as a sample needs, their number, and the time of one call.
+def capture_long_enough(calls: Sequence[Callable[[], Any]], device: Any, call_us: float, *, enough_us: float | None = None) -> tuple[Captured, float]:
+    """A graph of as many calls as a sample needs, and the time of one call.
 
     Args:
         calls: the same call on each set of rotating operands.
@@ -145,14 +155,13 @@ def capture_long_enough(calls: Sequence[Callable[[], Any]], device: Any, call_us
         # Now that the device's own time is known, make the replay long enough.
         if probe_us * count < protocols.SHORTEST_REPLAY_US and wanted > count and not (enough_us is not None and probe_us > enough_us):
             graph.reset()
-            count = wanted
-            graph = capture(calls, count, device)
+            graph = capture(calls, wanted, device)
     except CaptureFailed:
         raise
     except BaseException:
         graph.reset()
         raise
-    return graph, count, probe_us
+    return graph, probe_us
 
 
 def _call_count(sets: int, call_us: float) -> int:
@@ -161,26 +170,6 @@ def _call_count(sets: int, call_us: float) -> int:
     longest = max(1, int(protocols.LONGEST_REPLAY_US / max(call_us, 0.01)))
     most = max(protocols.MOST_CALLS // sets, 1) * sets
     return min(max(rounds, 1) * sets, longest, most)
-
-
-def capture(calls: Sequence[Callable[[], Any]], count: int, device: Any) -> Any:
-    """A graph of `count` calls, one after the other, taking turns in `calls`.
-
-    By hand rather than with `torch.cuda.graph`, which empties torch's cache of device memory each time.
-    """
-    graph = torch.cuda.CUDAGraph()
-    torch.cuda.synchronize(device)
-    try:
-        graph.capture_begin(capture_error_mode="thread_local")
-        try:
-            _run_all(calls, count)
-        finally:
-            graph.capture_end()
-    except Exception as error:
-        with contextlib.suppress(Exception):
-            graph.reset()
-        raise CaptureFailed(str(error)) from error
-    return graph
 
 
 def _run_all(calls: Sequence[Callable[[], Any]], count: int) -> None:
@@ -201,7 +190,7 @@ def _sample(timed: Timed, run: Callable[[], Any], calls: int, call_us: float, cu
     """
     began = time.perf_counter()
     if not _hopeless(call_us, cut_above_us):
-        timed.anchor_us += beside.take_anchor()
+        beside.take_anchors(timed, call_us)
     lead = call_us * calls < _QUEUE_US
     samples: list[float] = []
     spent_us = 0.0
@@ -209,17 +198,19 @@ def _sample(timed: Timed, run: Callable[[], Any], calls: int, call_us: float, cu
         short = protocols.FEWEST_SAMPLES - len(samples)
         affordable = int((protocols.BUDGET_US - spent_us) / (call_us * calls))
         # The first look comes early, so that a hopeless call is cut after one.
-        size = 1 if not samples and _hopeless(call_us, cut_above_us) else max(short, min(protocols.BATCH, affordable))
+        looking = not samples and _hopeless(call_us, cut_above_us)
+        most = 1 if looking else max(1, int(protocols.BETWEEN_ANCHORS_US / (call_us * calls)))
+        size = min(max(short, min(protocols.BATCH, affordable)), most)
         enough = spent_us >= protocols.LEAST_US and short <= 0 and relative_interval(samples) < protocols.INTERVAL
         if size <= 0 or enough:
             break
-        samples += replay(run, calls, size, lead=lead, while_busy=beside.take_busy() if size > 1 else None)
+        samples += replay(run, calls, size, lead=lead, while_busy=None if looking else beside.take_busy())
         call_us = statistics.median(samples)
         spent_us += call_us * calls * (size + lead)
         if _hopeless(call_us, cut_above_us):
             timed.cut = True
             break
-        timed.anchor_us += beside.take_anchor()
+        beside.take_anchors(timed, call_us)
     timed.samples_us = samples
     timed.phases_ms["time"] = _ms_since(began)
 

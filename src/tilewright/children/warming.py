@@ -12,6 +12,7 @@ import torch
 import triton
 
 from tilewright.children import timing
+from tilewright.children.captured import CaptureFailed, capture
 from tilewright.children.standin import import_compiler
 from tilewright.protocols import WARM_S
 
@@ -53,8 +54,8 @@ def rehearse(device: Any) -> None:
         with torch.cuda.stream(timing.stream(device)):
             torch.mm(a, a)
             torch.add(a, 1.0, out=a)  # loaded before it is captured
-            with contextlib.suppress(timing.CaptureFailed):
-                graph = timing.capture([functools.partial(torch.add, a, 1.0, out=a)], 1, device)
+            with contextlib.suppress(CaptureFailed):
+                graph = capture([functools.partial(torch.add, a, 1.0, out=a)], 1, device)
                 timing.replay(graph.replay, 1, 1, lead=False)
                 graph.reset()
         c = torch.mm(a, a)

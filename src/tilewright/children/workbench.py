@@ -229,9 +229,8 @@ class Workbench:
 
     @staticmethod
     def _vendor_calls(name: str, operands: Operands) -> tuple[Callable[[], Any], list[Callable[[], Any]]]:
-        function = operands.reference.VENDORS[name]
-        workload = operands.workload
-        return lambda: function(workload, operands.inputs), [functools.partial(function, workload, inputs) for inputs in operands.input_sets()]
+        function = functools.partial(operands.reference.VENDORS[name], operands.workload)
+        return lambda: function(operands.inputs), [functools.partial(function, inputs) for inputs in operands.input_sets()]
 
     def _checked(
         self, operands: Operands, result: dict[str, Any], call: Callable[[], Any], scratch: list[Guarded], *, repeatable: bool, redraw: bool = True
@@ -252,7 +251,8 @@ class Workbench:
     def _time(
         self, operands: Operands, result: dict[str, Any], call: Callable[[], Any], calls: list[Callable[[], Any]], run_s: float, cut_above_us: float | None
     ) -> None:
-        kind = anchor_kind(operands.spec, operands.workload, self._known_target) if self._anchors is not None else "memory"
+        anchors = self._anchors
+        kind = anchor_kind(operands.spec, operands.workload, self._known_target) if anchors is not None else "memory"
         states: list[DeviceState | None] = []
         try:
             if self._interpreted:
@@ -262,7 +262,8 @@ class Workbench:
                     calls,
                     self._device,
                     cut_above_us=cut_above_us,
-                    anchor=self._anchors.taker(kind) if self._anchors is not None else None,
+                    anchor=anchors.taker(kind) if anchors is not None else None,
+                    latency=anchors.taker("latency") if anchors is not None else None,
                     while_busy=lambda: states.append(self._sensors_now().read()),
                 )
         except OperatorFault:
@@ -270,8 +271,8 @@ class Workbench:
         except (Exception, SystemExit) as error:
             raise classify(error, "timing", operands.synchronize) from error
         result["phases_ms"].update(timed.phases_ms)
-        anchor = self._anchors.told(kind, timed.anchor_us) if self._anchors is not None else None
-        found = measurement(timed.protocol, timed.samples_us, anchor=anchor, state=states[0] if states else None)
+        anchor, latency = (None, None) if anchors is None else (anchors.told(kind, timed.anchor_us), anchors.told("latency", timed.latency_us))
+        found = measurement(timed.protocol, timed.samples_us, anchor=anchor, latency=latency, kernels=timed.kernels, state=next(iter(states), None))
         result.update(measurement=msgspec.to_builtins(found), capture_failed=timed.capture_failed)
         if timed.cut:
             message = f"cut after {found.samples} samples: {found.median_us:.1f} µs is over {CUT_FACTOR:g} times {cut_above_us:.1f} µs"
