@@ -20,7 +20,7 @@ def predict(workload: Workload, target: Target, config: Config, resources: Resou
         stages=int(str(config["num_stages"])),
         splits=int(str(config.get("split_k", 1))),
         persistent_per_sm=int(str(config.get("programs_per_sm", 0))),
-        accumulators=2 if config.get("schedule") == "tma_thirds" else 1,
+        accumulators=2 if config.get("schedule") in ("tma_thirds", "tma_row_thirds") else 1,
         pointers=config.get("schedule", "pointers") == "pointers",
         a_columns=workload.layout.get("a_layout") == "col",
         b_columns=workload.layout.get("b_layout") == "col",

@@ -30,6 +30,16 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "M=512,N=6144,K=4096,dtype=bfloat16,b_layout=col",
         {"schedule": "tma_thirds", "tile_m": [4, 128], "tile_n": [32, 192], "tile_k": [64, 64], "num_warps": 8, "num_stages": 4, "group_m": 8},
     ),
+    "matmul-tma_row_thirds": (
+        "matmul",
+        "M=1536,N=6144,K=4096,dtype=bfloat16,b_layout=col",
+        {"schedule": "tma_row_thirds", "tile_m": [8, 192], "tile_n": [48, 128], "tile_k": [64, 64], "num_warps": 4, "num_stages": 4, "group_m": 8},
+    ),
+    "matmul-tma_row_thirds-transposed": (
+        "matmul",
+        "M=96,N=6144,K=4096,dtype=bfloat16,b_layout=col",
+        {"schedule": "tma_row_thirds", "tile_m": [1, 96], "tile_n": [96, 64], "tile_k": [32, 128], "num_warps": 4, "num_stages": 5},
+    ),
     "rms_norm-one_pass": ("rms_norm", "rows=2048,cols=4096", {"schedule": "one_pass", "tile_cols": [1, 4096], "tile_rows": [2048, 1], "num_warps": 8}),
     "rms_norm-two_pass": ("rms_norm", "rows=2048,cols=32768", {"schedule": "two_pass", "tile_cols": [8, 4096], "num_warps": 8, "num_stages": 2}),
     "softmax-one_pass": ("softmax", "rows=2048,cols=4096", {"schedule": "one_pass", "tile_cols": [1, 4096], "tile_rows": [2048, 1], "num_warps": 8}),

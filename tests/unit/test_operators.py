@@ -111,6 +111,7 @@ def test_matmul_space_is_large_enough_and_can_still_be_listed() -> None:
 
 def test_every_schedule_has_legal_points() -> None:
     assert schedules("M=64,N=192,K=64") == {"pointers", "tma", "tma_persistent", "tma_thirds"}
+    assert "tma_row_thirds" in schedules("M=96,N=6144,K=64")
 
 
 def test_thirds_stand_where_they_save_a_wave_and_nowhere_else() -> None:
@@ -120,6 +121,20 @@ def test_thirds_stand_where_they_save_a_wave_and_nowhere_else() -> None:
     # 4 x 32 tiles of 128 x 192: one wave of 132 multiprocessors, three thirds wide; 192 of 128 columns take two waves of two.
     assert (128, 192) in tiles and (128, 48) not in tiles
     assert "tma_thirds" not in schedules("M=16,N=6144,K=4096,dtype=float32")
+
+
+def test_row_thirds_stand_where_they_save_a_wave_or_padded_rows() -> None:
+    operator = find_operator("matmul")
+
+    def tiles(text: str) -> set[tuple[int, int]]:
+        space = operator.space(operator.spec.workload(text), SM_90)
+        return {(config["tile_m"][-1], config["tile_n"][-1]) for config in space.enumerate() if config["schedule"] == "tma_row_thirds"}  # type: ignore[index]
+
+    # 8 x 48 tiles of 192 x 128: three waves, three thirds high; 576 of 128 rows take five waves of two.
+    assert (192, 128) in tiles("M=1536,N=6144,K=4096,dtype=bfloat16")
+    # One tile of 96 rows does three quarters of the work of one of 128.
+    assert (96, 64) in tiles("M=96,N=6144,K=4096,dtype=bfloat16") and (96, 64) not in tiles("M=128,N=6144,K=4096,dtype=bfloat16")
+    assert not tiles("M=4096,N=4096,K=4096,dtype=bfloat16") and not tiles("M=1536,N=6144,K=4096,dtype=float32")
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "gfx942"])

@@ -42,6 +42,11 @@ CASES: dict[str, tuple[str | None, str, str, dict[str, Any]]] = {
     ),
     "thirds": _matmul("tma_thirds", "M=65,N=184,K=96", ((3, 32), (4, 48), (3, 32)), num_warps=4, group_m=8),
     "thirds-col-col-K-tail": _matmul("tma_thirds", "M=72,N=184,K=40,a_layout=col,b_layout=col", ((3, 32), (4, 48), (2, 32)), num_warps=4, group_m=4),
+    "row-thirds": _matmul("tma_row_thirds", "M=184,N=184,K=96", ((1, 192), (3, 64), (3, 32)), num_warps=4),
+    "row-thirds-transposed": _matmul("tma_row_thirds", "M=90,N=200,K=40", ((1, 96), (4, 64), (2, 32)), num_warps=4),
+    "row-thirds-transposed-col-col": _matmul(
+        "tma_row_thirds", "M=136,N=200,K=40,a_layout=col,b_layout=col", ((3, 48), (4, 64), (2, 32)), num_warps=4, group_m=4
+    ),
     "rms-one": (None, "rms_norm", "rows=5,cols=1000", {"schedule": "one_pass", "tile_cols": [1, 1024], "tile_rows": [2, 4], "num_warps": 4}),
     "rms-two": (None, "rms_norm", "rows=3,cols=700,dtype=float32", {"schedule": "two_pass", "tile_cols": [3, 256], "num_warps": 4, "num_stages": 2}),
     "softmax-one": (None, "softmax", "rows=5,cols=1000", {"schedule": "one_pass", "tile_cols": [1, 1024], "tile_rows": [2, 4], "num_warps": 4}),
