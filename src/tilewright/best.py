@@ -118,6 +118,14 @@ def _chosen(lines: Iterable[Line], templates: Templates) -> tuple[dict[tuple[str
             stale[place] = {(keys.config(record.config), record.source) for record in group} - {(keys.config(record.config), record.source) for record in today}
             right[place] = current
             over += len(group) - len(today)
+    if wrong:
+        protocols: dict[tuple[str, str], list[tuple[str, str, str]]] = defaultdict(list)
+        for place in right:
+            protocols[place[:2]].append(place)
+        for workload, target, config, source in wrong:
+            # Nor does one that was found wrong put others out by having been faster.
+            for place in protocols[workload, target]:
+                stale.setdefault(place, set()).add((config, source))
     won = winners(races, keys, stale)
     chosen: dict[tuple[str, str, str], tuple[Record, bool]] = {}
     for place, group in right.items():

@@ -108,7 +108,7 @@ class BestRange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, t
         workload: all parameters but the dim's.
         dim: the dim that varies.
         steps: in ascending order, disjoint; extents in none of them are outside.
-        default: serves the extents outside of all steps, from `low` to `high`; None where they are a miss.
+        default: serves the extents outside of all steps, holes between them too; None where they are a miss.
         tuned: extents that were measured.
     """
 

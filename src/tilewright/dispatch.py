@@ -20,7 +20,7 @@ from tilewright.cache import cache_root
 from tilewright.carrying import carries
 from tilewright.children.modules import load_file, operator_module, source_file
 from tilewright.current import Templates, current_templates
-from tilewright.errors import NoDevice, UsageError, nearest
+from tilewright.errors import NoDevice, SpaceError, TemplateError, UsageError, nearest
 from tilewright.library import Operator, find_operator
 from tilewright.log import TuningLog
 from tilewright.record import Config
@@ -233,9 +233,12 @@ class _Loader:
         entries = [entry for entry in self.best.entries if _same(entry, workload) and _is(entry.target, identity)]
         for entry in sorted(entries, key=lambda entry: (_octaves(entry.workload, workload), entry.workload.key)):
             target = compiled_for(entry.target)
-            source = self.operator.instantiate(entry.workload, target, entry.config)
-            # Another module would be one that nobody tuned; and what the template refuses may compute something else.
-            if carries(self.operator.template(entry.config), workload, target, entry.config, source.hash):
+            try:
+                source = self.operator.instantiate(entry.workload, target, entry.config)
+            except (SpaceError, TemplateError, UsageError):
+                continue  # no longer in its template's space
+            # Another module, or one rendered otherwise now, would be one that nobody tuned; and what the template refuses may compute something else.
+            if source.hash == entry.pins.source and carries(self.operator.template(entry.config), workload, target, entry.config, source.hash):
                 return source_module(source)
         return None
 

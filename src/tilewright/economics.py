@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tilewright.best import best_of, protocol_rank, vendor_times
+from tilewright.best import VendorTime, best_of, protocol_rank, vendor_times
 from tilewright.current import Templates
 from tilewright.identity import Keys
+from tilewright.races import default_ratios, vendor_ratios
 from tilewright.record import Line, RaceRecord, Record, SessionEnd, Status, VendorRecord
 
 
@@ -21,7 +22,8 @@ class Saving:
         workload: its key.
         target: the device's name.
         tuning_s: seconds of the sessions that tuned it, shared by records; None where none of them has an end line.
-        best_us, default_us, vendor_us: times of a call; None where not measured by the same protocol.
+        best_us, default_us, vendor_us: times of a call; None where not measured by the same protocol. Where the best won a race that the other
+            ran in, the other's is the best's, multiplied by the ratio of the two in the race.
         calls_per_day: as expected.
     """
 
@@ -90,6 +92,7 @@ def savings(lines: Iterable[Line], calls_per_day: float, templates: Templates = 
             where = (keys.workload(record.workload), keys.target(record.target), record.measurement.protocol)
             defaults[where] = min(defaults.get(where, record.measurement.ranked_us), record.measurement.ranked_us)
     times = vendor_times(vendors)
+    vendors_raced, defaults_raced = vendor_ratios(races, keys), default_ratios(races, keys)
     best = best_of([*records, *races], templates)
     chosen: dict[tuple[str, str], tuple[str, str, str]] = {}
     for workload, target, protocol in sorted(best, key=lambda key: (key[0], key[1], protocol_rank(key[2]))):
@@ -98,14 +101,20 @@ def savings(lines: Iterable[Line], calls_per_day: float, templates: Templates = 
     for place in chosen.values():
         record = best[place]
         assert record.measurement is not None
-        vendor = times.get(place)
+        best_us, vendor, default_us = record.measurement.ranked_us, times.get(place), defaults.get(place)
+        schedule = (keys.config(record.config), record.source)
+        if ratios := vendors_raced.get((*place, schedule)):
+            # As in best files: two that ran in turns are compared by that, which holds no drift between two moments.
+            vendor = VendorTime(name=min(ratios, key=lambda name: ratios[name]), median_us=best_us * min(ratios.values()))
+        if (ratio := defaults_raced.get((*place, schedule))) is not None:
+            default_us = best_us * ratio
         found.append(
             Saving(
                 workload=place[0],
                 target=record.target.name,
                 tuning_s=spent.get(place[:2]),
-                best_us=record.measurement.ranked_us,
-                default_us=defaults.get(place),
+                best_us=best_us,
+                default_us=default_us,
                 vendor_us=None if vendor is None else vendor.median_us,
                 calls_per_day=calls_per_day,
             )

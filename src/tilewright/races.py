@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -85,12 +85,22 @@ def vendor_ratios(races: Iterable[RaceRecord], keys: Keys) -> Mapping[tuple[str,
 
     Both ran in turns, so that the ratio holds what times taken at different moments do not. The geometric mean where the same schedule won several races.
     """
+    return _ratios(races, keys, lambda racer: racer.vendor)
+
+
+def default_ratios(races: Iterable[RaceRecord], keys: Keys) -> Mapping[tuple[str, str, str, Schedule], float]:
+    """The author's default schedule's time over the winner's, as `vendor_ratios` has the vendors'."""
+    found = _ratios(races, keys, lambda racer: "default" if racer.default and not racer.vendor else "")
+    return {key: ratios["default"] for key, ratios in found.items() if ratios}
+
+
+def _ratios(races: Iterable[RaceRecord], keys: Keys, name: Callable[[Racer], str]) -> Mapping[tuple[str, str, str, Schedule], Mapping[str, float]]:
     logs: dict[tuple[str, str, str, Schedule], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for race in races:
         if race.winner is None:
             continue
         won = logs[keys.workload(race.workload), keys.target(race.target), race.protocol, schedule_of(race.racers[race.winner], keys)]
         for racer in race.racers:
-            if racer.vendor and racer.status is Status.OK and racer.ratio is not None and racer.ratio > 0:
-                won[racer.vendor].append(math.log(racer.ratio))
-    return {key: {name: math.exp(math.fsum(found) / len(found)) for name, found in sorted(vendors.items())} for key, vendors in logs.items()}
+            if name(racer) and racer.status is Status.OK and racer.ratio is not None and racer.ratio > 0:
+                won[name(racer)].append(math.log(racer.ratio))
+    return {key: {name: math.exp(math.fsum(found) / len(found)) for name, found in sorted(named.items())} for key, named in logs.items()}

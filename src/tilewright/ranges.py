@@ -73,6 +73,18 @@ def _step(record: Record, low: int, high: int, at: int) -> Step:
     return Step(low=low, high=high, at=at, config=entry.config, pins=entry.pins)
 
 
+def outside(line: BestRange) -> list[tuple[int, int]]:
+    """The extents that a range leaves to its default: holes between its steps, and beyond the greatest up to four times that."""
+    spans: list[tuple[int, int]] = []
+    low = 1
+    for step in line.steps:
+        if low < step.low:
+            spans.append((low, step.low - 1))
+        low = step.high + 1
+    greatest = max([low - 1, *line.tuned])
+    return [*spans, (low, min(4 * max(greatest, 1), LARGEST_EXTENT))] if low <= LARGEST_EXTENT else spans
+
+
 def pieces(points: list[int]) -> Iterator[tuple[int, int]]:
     """The extents from 1 to the last point, cut after each point and after each power of two."""
     low = 1

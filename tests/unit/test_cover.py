@@ -13,11 +13,12 @@ import pytest
 from tilewright.best import parse_best_file
 from tilewright.cli import main
 from tilewright.cover import covers, fewest
+from tilewright.economics import savings
 from tilewright.errors import ExitCode, UsageError
 from tilewright.library import find_operator
 from tilewright.log import TuningLog, write_log
 from tilewright.ranges import pieces, probes, ranges
-from tilewright.record import Measurement, Record, SessionEnd, Status, VendorRecord
+from tilewright.record import Measurement, Racer, RaceRecord, Record, SessionEnd, Status, VendorRecord
 from tilewright.target import Toolchain, named_target
 from tilewright.workload import Workload
 
@@ -211,3 +212,21 @@ def test_economics_say_when_tuning_has_paid_for_itself(tmp_path: Path, capsys: p
     assert rows["M=16"]["saved_over_vendor_us"] == 2.0
     assert main(["best", str(tmp_path / "log.jsonl"), "--calls-per-day", "1e6"]) == 0
     assert "never" in capsys.readouterr().out
+
+
+def test_economics_compare_by_the_race_where_there_was_one(tmp_path: Path) -> None:
+    # Times taken at different moments hold drift: alone, the vendor seems faster, and the default slower, than they are in turns.
+    best, default = record(64, "a", 10.0), record(64, "b", 18.0, default=True)
+    time = Measurement(protocol="graph/1", median_us=9.0, min_us=9.0, max_us=9.0)
+    vendor = VendorRecord(session="s", name="torch.mm", workload=best.workload, target=best.target, status=Status.OK, measurement=time)
+    racers = [
+        Racer(config=best.config, source=best.source, median_us=10.0, ratio=1.0),
+        Racer(config=default.config, source=default.source, default=True, median_us=12.0, ratio=1.2),
+        Racer(vendor="torch.mm", median_us=11.0, ratio=1.1),
+        Racer(vendor="torch.matmul", median_us=13.0, ratio=1.3),
+    ]
+    race = RaceRecord(session="s", workload=best.workload, target=best.target, protocol="graph/1", racers=racers, winner=0, rounds=9)
+    (alone,) = savings([best, default, vendor], 1e6)
+    assert (alone.saved_over_default_us, alone.saved_over_vendor_us) == (8.0, -1.0)
+    (raced,) = savings([vendor, race, default, best], 1e6)
+    assert raced.saved_over_default_us == pytest.approx(2.0) and raced.saved_over_vendor_us == pytest.approx(1.0)

@@ -49,6 +49,9 @@ def test_the_nearest_schedule_has_to_be_legal(answers: dict[str, Any]) -> None:
 def test_a_source_that_renders_differently_is_stale(answers: dict[str, Any]) -> None:
     kind, said = answers["stale"]
     assert kind == "Stale" and "recorded 000000000000" in said
+    assert "  not served by one_pass#1: " in answers["stale_explained"] and "the call raises Stale: " in answers["stale_explained"]
+    # Nor does it serve others.
+    assert answers["stale_nearest"][0] == "Miss"
 
 
 @pytest.mark.parametrize(
@@ -56,6 +59,18 @@ def test_a_source_that_renders_differently_is_stale(answers: dict[str, Any]) -> 
 )
 def test_wrong_use_is_said(answers: dict[str, Any], case: str, kind: str, part: str) -> None:
     assert answers[case][0] == kind and part in answers[case][1]
+
+
+def test_the_interpreter_is_given_no_bfloat16(answers: dict[str, Any]) -> None:
+    # It computes matmul's wrongly by orders of magnitude, and says nothing.
+    kind, said = answers["bfloat16"]
+    assert kind == "ValueError" and "rms_norm: Triton's interpreter computes bfloat16 wrongly; use float16 or float32, or a GPU" in said
+    assert answers["bfloat16_vendor"] == ["", "torch.bfloat16"]
+
+
+def test_a_function_that_gives_nothing_is_named_in_the_miss(answers: dict[str, Any]) -> None:
+    kind, said = answers["nothing"]
+    assert kind == "Miss" and "On_miss was asked, and gave no schedule: allow it more time" in said
 
 
 def test_explain_and_counters(answers: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tilewright.aliases import ALIASES, is_named, select
-from tilewright.best import BestEntry, BestFile, Pins, best_text, entry_text, parse_best
+from tilewright.best import BestEntry, BestFile, BestRange, Pins, Step, best_text, entry_text, parse_best
 from tilewright.cli import main
 from tilewright.emit import Misfit, Mode, Refused, emit_package
 from tilewright.errors import ExitCode, LogError, UsageError
@@ -111,6 +111,46 @@ def test_an_unknown_operator_is_no_relaxation(tmp_path: Path) -> None:
         build(tmp_path, [ILLEGAL], Mode.COMPATIBLE)
     with pytest.raises(UsageError, match="nothing to emit"):
         build(tmp_path, [], Mode.STRICT)
+
+
+def spread(low: int, high: int, at: int, default: bool = False, dim: str = "rows", parameters: str = "rows={},cols=256") -> BestRange:
+    tuned = entry(parameters.format(at))
+    rest = replace(tuned.workload, dims={name: extent for name, extent in tuned.workload.dims.items() if name != dim})
+    step = Step(low=low, high=high, at=at, config=tuned.config, pins=tuned.pins)
+    beyond = Step(low=high + 1, high=2**31 - 1, at=at, config=tuned.config, pins=tuned.pins)
+    return BestRange(workload=rest, target=TARGET, dim=dim, steps=[step], tuned=[at], default=beyond if default else None)
+
+
+def emitted(tmp_path: Path, line: BestRange, mode: Mode, *required: str) -> Any:
+    wanted = [OPERATORS["rms_norm"].spec.workload(text) for text in required]
+    entries = (entry("rows=1,cols=64"),)  # something that is left
+    return emit_package(BestFile(entries=entries, ranges=(line,)), OPERATORS, tmp_path / "out", name="kernels", mode=mode, triton="3.6", required=wanted)
+
+
+def test_a_default_serves_the_holes_of_a_range_too(tmp_path: Path) -> None:
+    # As the dispatcher has it: extents in no step go to the default, those below the first step too.
+    for rows in (3, 8, 9, 16, 17, 4096):
+        emitted(tmp_path, spread(9, 16, 16, default=True), Mode.STRICT, f"rows={rows},cols=256")
+    with pytest.raises(Refused, match="rows=8"):
+        emitted(tmp_path, spread(9, 16, 16), Mode.STRICT, "rows=8,cols=256")
+
+
+def test_a_range_reaches_no_further_than_its_schedule_is_legal(tmp_path: Path) -> None:
+    # A row of 256 fits one pass of 256 columns; one of 300 does not.
+    line = spread(200, 300, 256, default=True, dim="cols", parameters="rows=16,cols={}")
+    assert emitted(tmp_path, spread(200, 256, 256, dim="cols", parameters="rows=16,cols={}"), Mode.STRICT).plan.relaxed == ()
+    for mode in (Mode.STRICT, Mode.DEFAULT):
+        with pytest.raises(Refused, match=r"illegal: .*: cols 200\.\.300: the schedule tuned at cols=256 is not legal at cols=\d+, or is another module there"):
+            emitted(tmp_path, line, mode)
+    package = emitted(tmp_path, line, Mode.COMPATIBLE)
+    ((_, names, default),) = package.plan.operators["rms_norm"].ranges
+    assert names == [""] and default == "", "extents of a step left out are a miss: their default was never asked for them"
+
+
+def test_no_path_of_the_machine_is_in_a_manifest(tmp_path: Path) -> None:
+    build(tmp_path, [entry(), ILLEGAL], Mode.COMPATIBLE)
+    manifest = (tmp_path / "out" / "kernels" / "manifest.json").read_text()
+    assert "rms_norm/one_pass.py.jinja:" in manifest and str(OPERATORS["rms_norm"].folder.parent) not in manifest
 
 
 def test_targets_are_told_apart_by_identity_and_never_by_name() -> None:

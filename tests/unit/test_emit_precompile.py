@@ -49,6 +49,7 @@ def test_kernels_are_compiled_without_a_device(best: Path, tmp_path: Path, monke
 def test_an_arch_without_records_is_named(best: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["emit", str(best), "-o", str(tmp_path / "out"), "--precompile", "sm_80"]) == ExitCode.USAGE
     assert "no record is of that arch; did you mean 'sm_90'?" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_child_that_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

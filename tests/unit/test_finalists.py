@@ -127,6 +127,10 @@ def test_what_a_race_decided_comes_before_single_times() -> None:
     assert [entry.raced for entry in best_entries(records)] == [False]
     # A wrong verdict in a race counts like one in a record, of a racer that won another race too.
     assert best_tile(*records, race(2, 1, 2), race(1, 1, 2, wrong=(2,))) == 1
+    # One that was found wrong does not put out what it was faster than: 1 won a race against 3.
+    assert best_tile(*records, race(2, 1, 2), race(1, 1, 3)) == 2
+    assert best_tile(*records, race(2, 1, 2), race(1, 1, 3), race(3, 3, 2, wrong=(2,)), race(1, 1, 3)) == 1
+    assert best_tile(*records, race(2, 1, 2), race(1, 1, 3), record(2, 98.0, status=Status.WRONG_RESULT)) == 1
     # A race of other code leaves the records alone.
     assert best_tile(*records, race(9, 9, 8)) == 3
 

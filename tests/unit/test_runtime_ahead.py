@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 triton = pytest.importorskip("triton")
 
 from tilewright.children.modules import load_file  # noqa: E402
-from tilewright.runtime import Dispatcher, Miss, Missed  # noqa: E402
+from tilewright.runtime import Dispatcher, Miss, Missed, Stale  # noqa: E402
 from tilewright.runtime.coverage import extents_of  # noqa: E402
 from tilewright.runtime.precompiled import precompile  # noqa: E402
 from tilewright.runtime.table import Table  # noqa: E402
@@ -131,6 +131,13 @@ def test_a_kernel_that_is_not_there_is_told_with_what_differs(make: Callable[...
     assert "add_kernel was compiled here: options.num_warps is '2'" in add.explain(a, b)
 
 
+def test_a_package_without_precompiled_kernels_does_not_miss_them(make: Callable[..., Dispatcher], tmp_path: Path) -> None:
+    add = make(entry(200), precompiled=tmp_path / "not there")
+    a, b = tensors(200)
+    right(add(a, b), a, b)
+    assert add.counters()["not_precompiled"] == {} and "precompiled" not in add.explain(a, b)
+
+
 @pytest.mark.parametrize("spoil", ["version", "build", "missing", "kernel"])
 def test_what_does_not_fit_is_compiled(make: Callable[..., Dispatcher], tmp_path: Path, spoil: str) -> None:
     precompile(make(entry(200)), tmp_path / "kernels")
@@ -192,8 +199,10 @@ def test_who_serves(make: Callable[..., Dispatcher], n: int, ranges: Any, defaul
 def test_a_vendor_serves_misses(make: Callable[..., Dispatcher]) -> None:
     add = make(entry(200), vendors=lambda: {"torch": lambda workload, inputs: inputs["a"] + inputs["b"] * inputs["scale"]}, on_miss="vendor")
     a, b = tensors(999)
+    assert "served" not in add.explain(a, b)
     right(add(a, b), a, b)
     assert add.explain(a, b).splitlines()[1].startswith("  no record: nearest: N=200")
+    assert add.explain(a, b).splitlines()[3] == "  served all the same, by the vendor's kernel, on a miss"
 
 
 def test_a_function_is_asked_once_for_a_key_and_never_under_capture(make: Callable[..., Dispatcher], device: Any, tmp_path: Path) -> None:
@@ -238,6 +247,12 @@ def test_explain_says_what_serves_and_why_others_do_not(make: Callable[..., Disp
           not by two: its N is 400""")
     assert "no record: nearest: N=200" in add.explain(*tensors(201))
     assert not add.counters()["misses"]
+    pinned = make(entry(200, pins={"triton": "2.1"}))
+    _, second, third = pinned.explain(a, b).splitlines()
+    assert second == "  not served by one: the record of N=200,dtype=float32"
+    assert third.startswith("  the call raises Stale: add:N=200,dtype=float32 was tuned with Triton 2.1, and this is ")
+    with pytest.raises(Stale):
+        pinned(a, b)
     with pytest.raises(TypeError, match="missing: b"):
         add.explain(a)
 

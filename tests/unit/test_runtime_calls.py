@@ -146,6 +146,33 @@ def test_outputs_given_with_strides_of_their_own_do_not_serve_allocated_ones(mak
         right(add(a, b), a, b)
 
 
+def test_an_output_laid_out_otherwise_is_filled_by_copying(make: Callable[..., Dispatcher]) -> None:
+    add = make(entry(200))  # its kernel writes to `c + offsets`, whatever the strides of c
+    a, b = tensors(200)
+    for _ in range(2):
+        memory = torch.full((400,), 7.0)
+        out = memory[::2]
+        assert add(a, b, out=out) is out
+        right(out, a, b)
+        assert bool((memory[1::2] == 7.0).all()), "what lies between its elements is not its own"
+    with pytest.raises(RuntimeError, match="single memory location"):
+        add(a, b, out=torch.zeros(1).expand(200))
+
+
+def test_a_schedule_that_needs_alignment_names_the_tensor(make: Callable[..., Dispatcher], tmp_path: Path) -> None:
+    text = fakes.ADD.replace(
+        "    n = c.numel()", '    assert b.data_ptr() % 16 == 0, "base must be 16-byte aligned"\n    assert c.numel() < 500, "long"\n    n = c.numel()'
+    )
+    add = make(entry(200), entry(512), schedules={"one": fakes.module(tmp_path, text)}.__getitem__)
+    a, b = tensors(200)
+    right(add(a, b), a, b)
+    with pytest.raises(ValueError, match=r"add: b must start at a multiple of 16 bytes .*base must be 16-byte aligned.*pass b.clone\(\)"):
+        add(a, torch.zeros(201)[1:])
+    right(add(a, b), a, b)
+    with pytest.raises(AssertionError, match="^long$"):  # of all else it is no account
+        add(*tensors(512))
+
+
 def test_scratch_is_kept_by_stream_and_thread(make: Callable[..., Dispatcher], device: Any) -> None:
     add = make(entry(200, "two"))
     a, b = tensors(200)

@@ -12,7 +12,7 @@ from tilewright.commands.logs import read_logs
 from tilewright.commands.output import emit, emit_json, note
 from tilewright.current import Templates, current_templates
 from tilewright.emit import Emitted, Mode, emit_package
-from tilewright.emit.precompile import precompile_package
+from tilewright.emit.precompile import check_arch, precompile_package
 from tilewright.errors import ExitCode, LogError, UsageError, nearest
 from tilewright.library import Operator, find_operators
 from tilewright.logfile import is_best_file
@@ -24,6 +24,9 @@ def run(args: argparse.Namespace) -> ExitCode:
     """Match, render and write; FAILED where the mode refuses."""
     operators = find_operators(args.templates)
     best = _read(args.best, current_templates(operators))
+    if args.precompile is not None:
+        # Before anything is written.
+        check_arch(args.precompile, [*(entry.target for entry in best.entries), *(line.target for line in best.ranges)])
     triton = args.triton if args.triton is not None else installed_triton()
     emitted = emit_package(
         best,

@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tilewright.best import BestEntry, BestFile, BestRange, Pins, Step
+from tilewright.carrying import carries
 from tilewright.errors import SpaceError, TemplateError, TilewrightError, UsageError, nearest
 from tilewright.library import Operator
 from tilewright.nearby import differing, nearest_workloads
+from tilewright.ranges import outside, probes
 from tilewright.record import Config
 from tilewright.target import Target, compiled_for
 from tilewright.template import Source
@@ -21,7 +23,7 @@ HASH_CHARACTERS: Final = 12
 
 
 class Mode(enum.StrEnum):
-    """How a build takes what does not fit. docs/decisions/0012 has the table."""
+    """How a build takes what does not fit. docs/decisions/0008 has the table."""
 
     DEFAULT = "default"
     STRICT = "strict"
@@ -184,8 +186,29 @@ class _Planner:
             workload = self._reached(plan.operator, whole)
             return "" if workload is None else self._schedule(plan, workload, line.target, step.config, step.pins)
 
-        names = [schedule_of(step) for step in line.steps]
-        plan.ranges.append((line, names, schedule_of(line.default) if line.default is not None else ""))
+        names = [schedule_of(step) if self._serves_all(plan, line, step, [(step.low, step.high)]) else "" for step in line.steps]
+        default = schedule_of(line.default) if line.default is not None and self._serves_all(plan, line, line.default, outside(line)) else ""
+        # What the default was asked for are the extents outside of all steps: not those of a step that is left out.
+        plan.ranges.append((line, names, default if all(names) else ""))
+
+    def _serves_all(self, plan: OperatorPlan, line: BestRange, step: Step, spans: Iterable[tuple[int, int]]) -> bool:
+        """Whether a step's schedule is legal, and the same module, for all extents that it is to serve: a file can be edited, a template changed."""
+        spec, target = plan.operator.spec, compiled_for(line.target)
+        try:
+            template = plan.operator.template(step.config)
+            built = plan.operator.instantiate(spec.workload({**line.workload.parameters, line.dim: step.at}), target, step.config, built=step.pins.source)
+        except (SpaceError, UsageError, TemplateError):
+            return True  # told where the schedule itself is matched
+        for low, high in spans:
+            for extent in probes(low, high):
+                if not carries(template, spec.workload({**line.workload.parameters, line.dim: extent}), target, step.config, built.hash):
+                    where = f"{line.workload.key} on {line.target.name}"
+                    why = f"the schedule tuned at {line.dim}={step.at} is not legal at {line.dim}={extent}, or is another module there"
+                    self.misfits.append(
+                        (Misfit.ILLEGAL, f"{where}: {line.dim} {low}..{high}: {why}; derive the ranges again with `tilewright best --cover {line.dim}`")
+                    )
+                    return False
+        return True
 
     def require(self, workload: Workload, best: BestFile) -> None:
         """Note a workload that nothing serves, with the nearest that something does."""
@@ -213,7 +236,8 @@ class _Planner:
         try:
             source = plan.operator.instantiate(workload, compiled_for(target), config, built=pins.source)
         except (SpaceError, UsageError, TemplateError) as error:
-            self.misfits.append((Misfit.ILLEGAL, f"{where}: {error}"))
+            # The manifest has the message, and a package no path of the machine that it was made on.
+            self.misfits.append((Misfit.ILLEGAL, f"{where}: {str(error).replace(f'{plan.operator.folder.parent}/', '')}"))
             return ""
         if pins.source != source.hash:
             what = "template" if pins.template != source.template_hash else "target or rendering"
@@ -234,8 +258,8 @@ def _serves(line: BestRange, workload: Workload) -> bool:
     fixed = {name: value for name, value in workload.parameters.items() if name != line.dim}
     if workload.operator != line.workload.operator or line.dim not in workload.dims or fixed != line.workload.parameters:
         return False
-    extent = workload.dims[line.dim]
-    return any(step.low <= extent <= step.high for step in (*line.steps, *([line.default] if line.default is not None else [])))
+    # A default serves all extents outside of the steps, the holes between them too.
+    return line.default is not None or any(step.low <= workload.dims[line.dim] <= step.high for step in line.steps)
 
 
 def flat(workload: Workload, operator: Operator) -> dict[str, Any]:

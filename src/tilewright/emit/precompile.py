@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,17 @@ from tilewright.errors import HostError, UsageError, nearest
 from tilewright.target import Target, compiled_for
 
 _SHOWN_CHARS: Final = 2000  # of a child's last words
+
+
+def check_arch(arch: str, targets: Iterable[Target]) -> None:
+    """Refuse an arch that no record is of.
+
+    Raises:
+        UsageError: naming the nearest.
+    """
+    archs = sorted({target.arch for target in targets})
+    if arch not in archs:
+        raise UsageError(f"--precompile {arch}: no record is of that arch; {nearest(arch, archs)}")
 
 
 def precompile_package(folder: Path, targets: Sequence[Target], arch: str) -> list[str]:
@@ -38,8 +49,7 @@ def precompile_package(folder: Path, targets: Sequence[Target], arch: str) -> li
         if target.arch == arch:
             device = compiled_for(target)
             wanted.append((index, {"backend": device.backend, "arch": device.arch, "warp_size": device.warp_size}))
-    if not wanted:
-        raise UsageError(f"--precompile {arch}: no record is of that arch; {nearest(arch, sorted({target.arch for target in targets}))}")
+    check_arch(arch, targets)
     with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch) / "problems.json"
         environment = {**os.environ, **child_environment(), "CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}

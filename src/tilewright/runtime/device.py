@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +59,16 @@ def torch_runtime() -> Runtime:
 def interpreted() -> bool:
     """Whether kernels run in Triton's interpreter, on the CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def refuse_bfloat16(operator: str, tensors: Iterable[Any]) -> None:
+    """Where kernels are interpreted, refuse what the interpreter gets wrong without a word.
+
+    Raises:
+        ValueError: one of the tensors is of bfloat16.
+    """
+    if interpreted() and any(tensor.dtype is torch.bfloat16 for tensor in tensors):
+        raise ValueError(f"{operator}: Triton's interpreter computes bfloat16 wrongly; use float16 or float32, or a GPU")
 
 
 def identity(device: int) -> dict[str, Any]:

@@ -16,14 +16,14 @@ from typing import Any, Final
 import torch
 
 from . import ahead, telling
-from .device import Runtime, interpreted, relaxed_capture, torch_runtime
+from .device import Runtime, interpreted, refuse_bfloat16, relaxed_capture, torch_runtime
 from .hot import generate, hooked
 from .kernels import Launch, Recorder
 from .plan import Plan, build
 from .precompiled import Store
 from .scratch import Scratch
 from .serving import OnMiss, Served, Server
-from .shapes import arguments_of, as_tuple, check_outputs, laid_out, makers, output_specs, parameters, traced_outputs, workspace
+from .shapes import arguments_of, as_tuple, check_outputs, laid_out, makers, output_specs, parameters, refuse_unaligned, traced_outputs, workspace
 from .standin import Cast, Described, Unplannable, described, dtype_of
 from .table import Miss, Stale, Table, key_text
 from .traced import TracedOperator
@@ -114,9 +114,12 @@ class Dispatcher:
             return op(*values.values()) if outputs is None else (op_out(*values.values(), *outputs), out)[1]
         if any(tensor.device != tensors[0].device for tensor in (*tensors, *(outputs or ()))):
             raise ValueError(f"{self.spec.name}: tensors on several devices ({', '.join(str(tensor.device) for tensor in tensors)}); they must be on one")
-        elsewhere = device >= 0 and device != self.runtime.current()
-        with self.runtime.using(device) if elsewhere else contextlib.nullcontext():
-            made = self._run(values, device, outputs)
+        with self.runtime.using(device) if device >= 0 and device != self.runtime.current() else contextlib.nullcontext():
+            try:
+                made = self._run(values, device, outputs)
+            except AssertionError as error:
+                refuse_unaligned(self.spec.name, self.arguments, (*tensors, *(outputs or ())), error)
+                raise
         return (made[0] if len(made) == 1 else made) if out is None else out
 
     def _checked(self, inputs: Sequence[Any]) -> dict[str, Any]:
@@ -142,11 +145,17 @@ class Dispatcher:
         specs = output_specs(self.spec, served.workload)
         if given is not None:
             check_outputs(self.spec.name, self.arguments.outputs, given, specs)
+            if not all(map(laid_out, given, specs)):
+                # A `launch` was only ever checked on outputs laid out as the spec says, and may not ask for their strides.
+                for output, result in zip(given, self._run(values, device, None), strict=True):
+                    output.copy_(result)
+                return given
         where = self.tensors(values)[0].device
         outputs = given or tuple(make() for make in makers(specs, where))
         everything = (*values.values(), *outputs)
         plan = None if hooked() or not served.planned else self.plan(served, values, outputs, device)
         if plan is None:
+            refuse_bfloat16(self.spec.name, (*self.tensors(values), *outputs))
             scratch = [torch.empty(shape, dtype=dtype_of(dtype), device=where) for shape, dtype in workspace(served.module, everything)]
             served.module.launch(*everything, *scratch)
         else:
@@ -189,10 +198,8 @@ class Dispatcher:
             plan = known[1]
             if plan is not None and not any(aligned):
                 self._remember(self._plans, key, plan.run)
-                specs = output_specs(self.spec, served.workload)
-                if all(map(laid_out, outputs, specs)):
-                    made = makers(specs, outputs[0].device)
-                    self._remember(self._fresh, self._hot.fresh_key(*values.values()), (plan.run, made[0] if len(made) == 1 else made))
+                made = makers(output_specs(self.spec, served.workload), outputs[0].device)
+                self._remember(self._fresh, self._hot.fresh_key(*values.values()), (plan.run, made[0] if len(made) == 1 else made))
         return plan
 
     def _record(self, served: Served, values: Mapping[str, Any], tensors: Sequence[Described], where: Any, device: int) -> Plan | None:
@@ -215,7 +222,7 @@ class Dispatcher:
 
     def _open_store(self) -> None:
         """Open the precompiled kernels: before Triton's driver starts, which wants C modules that may be among them."""
-        if self.recorder.compiler is None and self._precompiled is not None:
+        if self.recorder.compiler is None and self._precompiled is not None and self._precompiled.is_dir():
             self.recorder.compiler = Store(self._precompiled)
 
     def _remember(self, memory: dict[Any, Any], key: Any, value: Any) -> None:

@@ -93,6 +93,7 @@ class Server:
 
     Attributes:
         misses: calls that no record served, by workload; those that ended in an error too.
+        answered: what served them all the same, by workload and device.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Server:
             raise ValueError(f"on_miss={on_miss!r}; one of {', '.join(MODES)}, or a function of a Missed")
         self.spec, self.table, self.on_miss = spec, table, on_miss
         self.misses: dict[str, int] = {}
+        self.answered: dict[tuple[str, int], str] = {}
         self._schedules, self._vendors, self._strict, self._capturing = schedules, vendors, strict, capturing
         self._miss, self._stale = errors
         self._planned: dict[str, tuple[Any, bool]] = {}
@@ -130,7 +132,18 @@ class Server:
             operator=self.spec.name, parameters=flat, device=device, identity=identity,
             why=f"no record of {self.spec.name}:{text} on {where}; {self.table.explain_miss(flat, targets, identity)}",
         )  # fmt: skip
-        return self._missed(missed, workload, targets)
+        served = self._missed(missed, workload, targets)
+        self.answered[text, device] = served.choice.how
+        return served
+
+    def refusal(self, choice: Choice, parameters: Mapping[str, int | str], identity: Mapping[str, Any]) -> str:
+        """Why a call would not get what the table names for it: what it raises. Empty where it is served."""
+        try:
+            self._check_pins(choice, parameters, identity)
+            self._served(self.spec.workload(parameters), choice)
+        except Exception as error:  # a schedule's module may raise anything
+            return f"{type(error).__name__}: {error}"
+        return ""
 
     def _missed(self, missed: Missed, workload: Any, targets: Sequence[int]) -> Served:
         mode = self.on_miss
@@ -152,6 +165,8 @@ class Server:
         if (mode == "default" or callable(mode)) and self.table.default:
             return self._served(workload, Choice(schedule=self.table.default, how="the default schedule, on a miss"), missed=True)
         advice = "nothing is tuned under graph capture: call it once before" if forbidden else "tune it, or choose another on_miss"
+        if callable(mode) and not isinstance(mode, Answer) and not forbidden:
+            advice = "on_miss was asked, and gave no schedule: allow it more time, tune it ahead, or choose another on_miss"
         raise self._miss(f"{missed.why}. {advice[0].upper()}{advice[1:]}")
 
     def _ask(self, function: Callable[[Missed], Any], missed: Missed) -> Any:
@@ -189,5 +204,5 @@ class Server:
             what = {"triton": "Triton", "driver": "driver branch"}[name]
             text = f"{self.spec.name}:{key_text(parameters)} was tuned with {what} {pinned}, and this is {value}"
             if self._strict:
-                raise self._stale(f"{text}; tune it again, use that one, or load with strict=False")
+                raise self._stale(f"{text}; tune it again, use that one, or let it pass (strict=False of load, --compatible of emit)")
             warnings.warn(f"{text}: its time may be another", stacklevel=2)

@@ -141,7 +141,7 @@ def _contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def check_outputs(operator: str, names: Sequence[str], outputs: Sequence[Any], specs: Sequence[OutputSpec]) -> None:
-    """Refuse outputs that are not what the operator writes; their strides are the schedule's business.
+    """Refuse outputs that are not what the operator writes. Those laid out otherwise are filled by copying.
 
     Raises:
         ValueError: they are of another number, shape or dtype.
@@ -151,6 +151,20 @@ def check_outputs(operator: str, names: Sequence[str], outputs: Sequence[Any], s
     for name, output, (shape, _, dtype) in zip(names, outputs, specs, strict=True):
         if tuple(output.shape) != shape or output.dtype != dtype:
             raise ValueError(f"{operator}: out for {name} is {output.dtype} {list(output.shape)}; it must be {dtype} {list(shape)}")
+
+
+def refuse_unaligned(operator: str, arguments: Arguments, tensors: Sequence[Any], error: AssertionError) -> None:
+    """Say which tensor it is that Triton's descriptors refuse for its address.
+
+    A spec cannot see where a tensor starts, so a schedule that loads by TMA may meet what it cannot load.
+
+    Raises:
+        ValueError: one of them (inputs, then outputs) does not start at a multiple of 16 bytes.
+    """
+    odd = [name for name, tensor in zip((*arguments.tensors, *arguments.outputs), tensors, strict=False) if tensor.data_ptr() % 16]
+    if odd:
+        said = f"{operator}: {', '.join(odd)} must start at a multiple of 16 bytes for the schedule that serves this shape ({error})"
+        raise ValueError(f"{said}; pass {odd[0]}.clone()") from error
 
 
 def parameters(spec: Any, values: Mapping[str, Any]) -> Mapping[str, int | str]:

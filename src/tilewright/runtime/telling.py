@@ -59,13 +59,17 @@ def explain(dispatcher: Dispatcher, args: Sequence[Any], named: Mapping[str, Any
     where = identity.get("name") or ("Triton's interpreter" if device < 0 else identity.get("arch", f"device {device}"))
     lines = [f"{spec.name}:{key_text(parameters)} on {where}"]
     if choice is not None:
-        lines.append(f"  served by {choice.vendor or choice.schedule or 'nothing'}: {choice.how}")
+        refusal = dispatcher.server.refusal(choice, parameters, identity)
+        lines.append(f"  {'not ' if refusal else ''}served by {choice.vendor or choice.schedule or 'nothing'}: {choice.how}")
+        lines += [f"  the call raises {refusal}"] if refusal else []
         if identity["backend"] == "interpreter" and table.targets and table.targets[targets[0]].get("backend") != "interpreter":
             lines.append(f"  the interpreter stands in for {table.targets[targets[0]].get('name', 'the recorded device')}")
     else:
         mode = dispatcher.server.on_miss
         lines.append(f"  no record: {table.explain_miss(parameters, targets, identity)}")
         lines.append(f"  on_miss is {mode if isinstance(mode, str) else getattr(mode, 'name', None) or getattr(mode, '__qualname__', repr(mode))}")
+        answered = dispatcher.server.answered.get((key_text(parameters), device))
+        lines += [f"  served all the same, by {answered}"] if answered else []
     others = [entry for entry in table.nearest(parameters, targets) if entry["workload"] != parameters]
     for entry in others[:_NEAREST] if choice is not None else ():
         differing = [f"{name} is {entry['workload'].get(name)}" for name, value in parameters.items() if entry["workload"].get(name) != value]
