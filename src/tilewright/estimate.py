@@ -28,6 +28,7 @@ from tilewright.product import (
 )
 from tilewright.record import Config, Resources
 from tilewright.target import Target
+from tilewright.tiles import tile_counter
 from tilewright.workload import DTYPE_BYTES, Workload
 
 # Names that an operator's `predict` may take from here.
@@ -66,6 +67,8 @@ _WARPGROUP_ROWS: Final = 64
 _SUM_BYTES: Final = 4
 # Bytes in flight of a program that buffers nothing in shared memory. guess: what fits its registers.
 _LEAST_IN_FLIGHT_BYTES: Final = 2048
+# How many more programs than tiles are still taken for one each. guess: foreseen ones are off by less.
+_FORESEEN: Final = 1.1
 
 
 def general_us(
@@ -78,6 +81,7 @@ def general_us(
     resources: Resources,
     element_bytes: int = 2,
     programs: int | None = None,
+    tiles: int | None = None,
 ) -> float | None:
     """Estimated time in µs of any built kernel, from what every operator and every binary says.
 
@@ -95,6 +99,7 @@ def general_us(
         resources: what the build needs.
         element_bytes: of the operands.
         programs: of the launch, where known: they tell the tile's size better than registers, unless programs stay for several tiles.
+        tiles: of the result, where the knobs tell them.
 
     Returns:
         The estimate, or None where a block does not fit a multiprocessor.
@@ -128,9 +133,12 @@ def general_us(
     threads = warps * target.warp_size
     # What a thread spilled were registers too.
     needed = registers + spilled / 8
-    tiles = [min(max(needed - other, 4.0), 256.0) * threads for other in _OTHER_REGISTERS]
+    guesses = [min(max(needed - other, 4.0), 256.0) * threads for other in _OTHER_REGISTERS]
     # No program holds more results than it has registers: one with a larger share takes tile after tile, and says nothing of their size.
-    known = programs / parts if programs and elements * parts / programs <= needed * threads else 0.0
+    # Fewer programs than tiles stay for several; more are no count of these tiles. Those foreseen may be off by a little.
+    named = bool(tiles) and (not programs or programs / parts <= _FORESEEN * (tiles or 0))
+    known = float(tiles or 0) if named else programs / parts if programs else 0.0
+    known = known if known and elements / known <= needed * threads else 0.0
 
     def tiled(held: float, known: float) -> float:
         """Time where a block has room for so many results, and there are so many tiles: its tile may be higher than the result."""
@@ -157,10 +165,10 @@ def general_us(
         full, left = divmod(blocks, sms * resident)
         return max((full * wave(resident) + (wave(ceil(left / sms)) if left else 0.0)) * (1.0 if around else slower), moving) + adding + _LAUNCH_US
 
-    times = [tiled(tile, known) for tile in tiles]
-    if known and programs and programs % sms == 0 and log2(sms) % 1 > 0:
+    times = [tiled(held, known) for held in guesses]
+    if known and not named and programs and programs % sms == 0 and log2(sms) % 1 > 0:
         # As many programs as fill the device may stay, too: tiles with sides of powers of two rarely come to that number.
-        times += [tiled(tile, 0.0) for tile in tiles]
+        times += [tiled(held, 0.0) for held in guesses]
     return exp(sum(log(time) for time in times) / len(times))
 
 
@@ -186,6 +194,8 @@ def estimate_for(spec: OperatorSpec, workload: Workload, target: Target) -> Call
     flops, bytes_moved = float(spec.flops(workload)), float(spec.bytes_moved(workload))
     element_bytes = min((DTYPE_BYTES[name] for name in workload.dtypes.values() if name == dtype), default=2)
 
+    tiles_of = tile_counter(spec, workload)
+
     def estimate(config: Config, resources: Resources | None) -> float | None:
         if resources is None:
             return nan
@@ -198,6 +208,7 @@ def estimate_for(spec: OperatorSpec, workload: Workload, target: Target) -> Call
             dtype=dtype,
             resources=resources,
             programs=resources.programs,
+            tiles=tiles_of(config),
         )
 
     return estimate

@@ -30,7 +30,7 @@ _DEVICE_DOUBLINGS: Final = 2.0
 # Sources that a search learns from, the nearest, and results of each: its best, and others at even steps. guess: a search can take in some
 # hundred results at its start before that costs more time than a candidate.
 _SOURCES: Final = 8
-_RESULTS: Final = 60
+_RESULTS: Final = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

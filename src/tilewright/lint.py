@@ -221,18 +221,27 @@ class Lint:
 
     def _unreached(self) -> Iterator[Finding]:
         """Records that no look-up reaches, and what is wrong with those that one does."""
-        protocols: dict[tuple[str, str], list[str]] = {}
-        for workload, target, protocol in self._reached:
-            protocols.setdefault((workload, target), []).append(protocol)
-        for (workload, target), names in protocols.items():
-            trusted, *others = sorted(names, key=protocol_rank)
+        for (workload, target), (trusted, *others) in self._protocols().items():
             for protocol in others:
                 found = self._reached[workload, target, protocol]
                 message = f"{found.count} record(s) of {workload} on {found.record.target.name} by {protocol} are shadowed by those by {trusted}"
                 yield Finding(number=found.first, rule="shadowed", severity="note", message=message)
-            if self._inspect is not None:
-                best = self._reached[workload, target, trusted]
-                yield from self._inspect(best.number, best.record)
+        if self._inspect is not None:
+            for number, record in self.looked_up():
+                yield from self._inspect(number, record)
+
+    def looked_up(self) -> Iterator[tuple[int, Record]]:
+        """The record that a look-up reaches, of each workload and target, with its line."""
+        for (workload, target), (trusted, *_) in self._protocols().items():
+            best = self._reached[workload, target, trusted]
+            yield best.number, best.record
+
+    def _protocols(self) -> dict[tuple[str, str], list[str]]:
+        """By which each workload and target was timed, the most trusted first."""
+        protocols: dict[tuple[str, str], list[str]] = {}
+        for workload, target, protocol in self._reached:
+            protocols.setdefault((workload, target), []).append(protocol)
+        return {place: sorted(names, key=protocol_rank) for place, names in protocols.items()}
 
 
 def lint(

@@ -10,7 +10,7 @@ import msgspec
 TimeUs: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
 
 
-class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What the binaries of a candidate need, the largest over its kernels.
 
     Attributes:
@@ -33,7 +33,7 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     programs: int | None = None
 
 
-class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The correctness verdict: the largest errors over the outputs, what was allowed, and the ragged neighbour checked too."""
 
     rel_norm: float
@@ -43,7 +43,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ragged: str = ""
 
 
-class Anchor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Anchor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A fixed kernel that was timed around a candidate, on the same device at the same moment.
 
     Attributes:
@@ -60,7 +60,7 @@ class Anchor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     samples: int = 1
 
 
-class DeviceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DeviceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What NVML said while a candidate ran; fields that it refuses are left out.
 
     Attributes:
@@ -77,7 +77,7 @@ class DeviceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     throttle: list[str] = msgspec.field(default_factory=list)
 
 
-class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Times of one candidate.
 
     Attributes:

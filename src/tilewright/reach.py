@@ -33,7 +33,7 @@ def inspector(operators: Mapping[str, Operator]) -> Callable[[int, Record], Iter
         if record.template not in current:
             return  # told as stale, with all others from that template
         try:
-            source = operator.instantiate(made, compiled_for(record.target), record.config)
+            source = operator.instantiate(made, compiled_for(record.target), record.config, built=record.source)
         except (SpaceError, TemplateError, UsageError) as error:
             yield Finding(number=number, rule="illegal", severity="fault", message=f"the best of {key} is not in its space: {error}")
             return

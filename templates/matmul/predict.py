@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import ceil
+
 from tilewright.product import Tiling, matmul_us
 from tilewright.record import Config, Resources
 from tilewright.target import Target
@@ -19,7 +22,7 @@ def predict(workload: Workload, target: Target, config: Config, resources: Resou
         warps=int(str(config["num_warps"])),
         stages=int(str(config["num_stages"])),
         splits=int(str(config.get("split_k", 1))),
-        persistent_per_sm=int(str(config.get("programs_per_sm", 0))),
+        persistent_per_sm=1 if config.get("schedule") == "tma_mixed" else int(str(config.get("programs_per_sm", 0))),
         accumulators=2 if config.get("schedule") in ("tma_thirds", "tma_row_thirds") else 1,
         pointers=config.get("schedule", "pointers") == "pointers",
         a_columns=workload.layout.get("a_layout") == "col",
@@ -27,4 +30,14 @@ def predict(workload: Workload, target: Target, config: Config, resources: Resou
     )
     dtype = workload.dtypes["dtype"]
     m, n, k = (workload.dims[name] for name in ("M", "N", "K"))
-    return matmul_us(m, n, k, tiling, target, dtype=dtype, element_bytes=DTYPE_BYTES[dtype], resources=resources)
+
+    def part_us(columns: int, tiles: Tiling) -> float | None:
+        return matmul_us(m, columns, k, tiles, target, dtype=dtype, element_bytes=DTYPE_BYTES[dtype], resources=resources)
+
+    if config.get("schedule") != "tma_mixed":
+        return part_us(n, tiling)
+    # The columns of whole waves, then the rest in narrower tiles.
+    tiles_m, tiles_n = ceil(m / rows), ceil(n / columns)
+    whole = tiles_m * tiles_n // target.sm_count * target.sm_count // tiles_m * columns
+    first, last = part_us(whole, tiling), part_us(n - whole, replace(tiling, columns=int(str(config["rest_n"]))))
+    return None if first is None or last is None else first + last

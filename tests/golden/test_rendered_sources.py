@@ -40,6 +40,14 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "M=96,N=6144,K=4096,dtype=bfloat16,b_layout=col",
         {"schedule": "tma_row_thirds", "tile_m": [1, 96], "tile_n": [96, 64], "tile_k": [32, 128], "num_warps": 4, "num_stages": 5},
     ),
+    "matmul-tma_mixed": (
+        "matmul",
+        "M=1536,N=28672,K=4096,dtype=bfloat16,b_layout=col",
+        {
+            **{"schedule": "tma_mixed", "tile_m": [12, 128], "tile_n": [112, 256], "tile_k": [64, 64], "rest_n": 64},
+            **{"num_warps": 8, "num_stages": 4, "halves": 2, "group_m": 4},
+        },
+    ),
     "rms_norm-one_pass": ("rms_norm", "rows=2048,cols=4096", {"schedule": "one_pass", "tile_cols": [1, 4096], "tile_rows": [2048, 1], "num_warps": 8}),
     "rms_norm-two_pass": ("rms_norm", "rows=2048,cols=32768", {"schedule": "two_pass", "tile_cols": [8, 4096], "num_warps": 8, "num_stages": 2}),
     "softmax-one_pass": ("softmax", "rows=2048,cols=4096", {"schedule": "one_pass", "tile_cols": [1, 4096], "tile_rows": [2048, 1], "num_warps": 8}),

@@ -123,6 +123,20 @@ def test_thirds_stand_where_they_save_a_wave_and_nowhere_else() -> None:
     assert "tma_thirds" not in schedules("M=16,N=6144,K=4096,dtype=float32")
 
 
+def test_a_mix_stands_where_a_last_wave_is_mostly_empty() -> None:
+    operator = find_operator("matmul")
+
+    def mixes(text: str) -> set[tuple[int, int, int]]:
+        space = operator.space(operator.spec.workload(text), SM_90)
+        found = [config for config in space.enumerate() if config["schedule"] == "tma_mixed"]
+        return {(config["tile_m"][-1], config["tile_n"][-1], config["rest_n"]) for config in found}  # type: ignore[index, misc]
+
+    # 12 x 112 tiles of 128 x 256: ten waves and 24 tiles, which in 64 columns are 96.
+    assert (128, 256, 64) in mixes("M=1536,N=28672,K=4096,dtype=bfloat16")
+    # 512 such tiles: three waves and 116 tiles, which fill a fourth.
+    assert not mixes("M=4096,N=4096,K=4096,dtype=bfloat16")
+
+
 def test_row_thirds_stand_where_they_save_a_wave_or_padded_rows() -> None:
     operator = find_operator("matmul")
 

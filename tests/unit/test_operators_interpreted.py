@@ -47,6 +47,10 @@ CASES: dict[str, tuple[str | None, str, str, dict[str, Any]]] = {
     "row-thirds-transposed-col-col": _matmul(
         "tma_row_thirds", "M=136,N=200,K=40,a_layout=col,b_layout=col", ((3, 48), (4, 64), (2, 32)), num_warps=4, group_m=4
     ),
+    "mixed": _matmul("tma_mixed", "M=128,N=768,K=40", ((1, 128), (6, 128), (2, 32)), rest_n=64, num_warps=4, halves=1),
+    "mixed-halves-col-col": _matmul(
+        "tma_mixed", "M=136,N=776,K=40,a_layout=col,b_layout=col", ((2, 128), (7, 128), (2, 32)), rest_n=32, num_warps=4, halves=2, group_m=4
+    ),
     "rms-one": (None, "rms_norm", "rows=5,cols=1000", {"schedule": "one_pass", "tile_cols": [1, 1024], "tile_rows": [2, 4], "num_warps": 4}),
     "rms-two": (None, "rms_norm", "rows=3,cols=700,dtype=float32", {"schedule": "two_pass", "tile_cols": [3, 256], "num_warps": 4, "num_stages": 2}),
     "softmax-one": (None, "softmax", "rows=5,cols=1000", {"schedule": "one_pass", "tile_cols": [1, 1024], "tile_rows": [2, 4], "num_warps": 4}),

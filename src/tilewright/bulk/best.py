@@ -15,7 +15,7 @@ from tilewright.best import BestEntry, VendorTime, best_entries, with_vendors
 from tilewright.bulk.candidates import LINE_BITS, Candidates, GroupKey, Misplaced, Reader, possible
 from tilewright.bulk.known import Known
 from tilewright.bulk.other_lines import Race, RaceReader, Vendor
-from tilewright.bulk.parts import LARGE_BYTES, Part, blocks_of, filled_lines, fold_parts, is_large, parts_of, processes
+from tilewright.bulk.parts import LARGE_BYTES, Part, blocks_of, filled_lines, fold_parts, is_large, line_count, parts_of, processes
 from tilewright.codec import decode_line
 from tilewright.current import Templates, passed_over
 from tilewright.errors import LogDamaged, UsageError
@@ -75,15 +75,18 @@ _NONE: Final = msgspec.Raw(b"")
 
 
 class _Group:
-    """Candidates of one workload, target and protocol: times, places, and hashes of their sources and templates."""
+    """Candidates of one workload, target, protocol and template: times, places, and hashes of their sources."""
 
-    __slots__ = ("places", "sources", "templates", "times")
+    __slots__ = ("places", "sources", "times")
 
     def __init__(self) -> None:
-        self.times = array("d")
-        self.places = array("q")
-        self.sources = array("q")
-        self.templates = array("q")
+        self.times: list[float] = []
+        self.places: list[int] = []
+        self.sources: list[int] = []
+
+    def columns(self) -> tuple[bytes, bytes, bytes]:
+        """What is appended one by one, in bytes: an array takes twice the time of a list to append to."""
+        return array("d", self.times).tobytes(), array("q", self.places).tobytes(), array("q", self.sources).tobytes()
 
 
 class Fold:
@@ -92,8 +95,8 @@ class Fold:
     def __init__(self) -> None:
         self._known = Known()
         self._keys = Keys()
-        self._groups: dict[GroupKey, _Group] = {}
-        self._places: dict[tuple[bytes, str], dict[bytes, _Group]] = {}
+        self._groups: dict[GroupKey, dict[str, _Group]] = {}  # then by template
+        self._places: dict[tuple[bytes, str], dict[bytes, dict[str, _Group]]] = {}  # the same, by texts of target and workload
         self._deciding: list[bytes] = []
         self._vendors: dict[GroupKey, tuple[float, str]] = {}
         self._vendor_count = 0
@@ -104,17 +107,17 @@ class Fold:
         whole = {key: group for key, group in self._groups.items() if key[0] and key[1]}
         return {
             "blocks": blocks.tobytes(),
-            "groups": [(*key, *(part.tobytes() for part in (group.times, group.places, group.sources, group.templates))) for key, group in whole.items()],
+            "groups": [(*key, template, *group.columns()) for key, groups in whole.items() for template, group in groups.items()],
             "deciding": self._deciding,
             "vendors": [(*key, name, us) for key, (us, name) in self._vendors.items()],
-            "damaged": self._damaged + sum(len(group.times) for key, group in self._groups.items() if key not in whole),
+            "damaged": self._damaged + sum(len(group.times) for key, groups in self._groups.items() if key not in whole for group in groups.values()),
         }
 
     def block(self, first: int, block: bytes) -> None:
         """Take a block; `first` is the place of its first line."""
         try:
             lines = _SLIM.decode_lines(block)
-            if len(lines) != block.count(b"\n") + (not block.endswith(b"\n")):
+            if len(lines) != line_count(block) - block.endswith(b"\n"):
                 raise ValueError("a line torn in two was read as one, and places no longer count")
         except (msgspec.MsgspecError, UsageError, ValueError, RecursionError):
             for place, raw in enumerate(filled_lines(block), first):
@@ -122,20 +125,26 @@ class Fold:
             return
         known = self._known
         # Next to each other, lines mostly agree in their target: comparing with the last, in place, spares copying and hashing some 500 bytes a record.
+        # `b"" + raw` copies a text in 40 ns, `bytes(raw)` in 200 (CPython 3.11, 2026-11).
         target, protocol = _NONE, ""
-        groups: dict[bytes, _Group] = {}  # by workload, for that target and protocol
+        templates: dict[bytes, dict[str, _Group]] = {}  # by workload, for that target and protocol, then by template
         texts: list[bytes] = []
         for place, line in enumerate(lines, first):
-            if line.__class__ is Slim:
+            kind = type(line)
+            if kind is Slim:
                 time = line.measurement
                 if time is not None and line.status == "ok":
                     if line.target != target or time.protocol != protocol:
                         target, protocol = line.target, time.protocol
-                        groups = self._places.setdefault((bytes(target), protocol), {})
-                    workload = bytes(line.workload)
-                    group = groups.get(workload)
+                        templates = self._places.setdefault((b"" + target, protocol), {})
+                    of_templates = templates.get(b"" + line.workload)
+                    if of_templates is None:
+                        workload = b"" + line.workload
+                        key = (known.workload(workload), known.target(b"" + target), protocol)
+                        of_templates = templates[workload] = self._groups.setdefault(key, {})
+                    group = of_templates.get(line.template)
                     if group is None:
-                        group = groups[workload] = self._groups.setdefault((known.workload(workload), known.target(bytes(target)), protocol), _Group())
+                        group = of_templates[line.template] = _Group()
                     anchor = time.anchor
                     if time.anchored_us is not None:
                         group.times.append(time.anchored_us)
@@ -147,19 +156,18 @@ class Fold:
                         group.times.append(time.median_us * anchor.nominal_us / anchor.median_us)
                         group.places.append(~place)
                     group.sources.append(hash(line.source))
-                    group.templates.append(hash(line.template))
                     continue
                 self._failed(line)
                 if line.status in WRONG:
                     texts = texts or filled_lines(block)
                     self._deciding.append(texts[place - first])
-            elif line.__class__ is _Start:
+            elif kind is _Start:
                 pass
-            elif line.__class__ is Vendor or line.__class__ is Race:
-                workload_key, target_key = known.workload(bytes(line.workload)), known.target(bytes(line.target))
+            elif kind is Vendor or kind is Race:
+                workload_key, target_key = known.workload(b"" + line.workload), known.target(b"" + line.target)
                 if not workload_key or not target_key:
                     self._damaged += 1
-                elif line.__class__ is Vendor:
+                elif kind is Vendor:
                     self._vendor(workload_key, target_key, line)
                 else:
                     texts = texts or filled_lines(block)
@@ -196,11 +204,10 @@ class Fold:
             self._deciding.append(raw)
         elif isinstance(line, Record) and line.status is Status.OK and line.measurement is not None:
             key = (self._keys.workload(line.workload), self._keys.target(line.target), line.measurement.protocol)
-            group = self._groups.setdefault(key, _Group())
+            group = self._groups.setdefault(key, {}).setdefault(line.template, _Group())
             group.times.append(line.measurement.ranked_us)
             group.places.append(place)
             group.sources.append(hash(line.source))
-            group.templates.append(hash(line.template))
 
 
 def fold_best(part: Part) -> dict[str, Any]:
@@ -271,9 +278,9 @@ def deciding_lines(
     groups: dict[GroupKey, list[Candidates]] = {}
     for part, answer in zip(parts, folded, strict=True):
         reader = Reader(part.path, array("q", answer["blocks"]))
-        for workload, target, protocol, times, *columns in answer["groups"]:
-            places, sources, of_templates = (array("q", column) for column in columns)
-            groups.setdefault((workload, target, protocol), []).append(Candidates(reader, array("d", times), places, sources, of_templates))
+        for workload, target, protocol, template, times, places, sources in answer["groups"]:
+            candidates = Candidates(reader, template, array("d", times), array("q", places), array("q", sources))
+            groups.setdefault((workload, target, protocol), []).append(candidates)
     deciding: list[Line] = []
     read = RaceReader()
     for answer in folded:

@@ -49,43 +49,33 @@ class Misplaced(Exception):
 
 
 class Candidates:
-    """Of one group, in one part.
+    """Of one group and template, in one part.
 
     Args:
         reader: of the part's lines.
+        template: hash of the template that they are of.
         times: of the records, µs, those with an anchor not yet rounded.
         places: of the records; those with an anchor inverted.
         sources: hashes of the records' sources.
-        templates: hashes of the records' template hashes.
     """
 
-    def __init__(self, reader: Reader, times: array[float], places: array[int], sources: array[int], templates: array[int]) -> None:
+    def __init__(self, reader: Reader, template: str, times: array[float], places: array[int], sources: array[int]) -> None:
+        self.all: Final[Sequence[int]] = range(len(times))  # positions of all
+        self.template: Final = template
         self._reader = reader
         self._times = times
         self._places = places
         self._sources = sources
-        self._templates = templates
-
-    @property
-    def all(self) -> Sequence[int]:
-        """Positions of all."""
-        return range(len(self._times))
 
     def of_sources(self, sources: frozenset[int], positions: Sequence[int]) -> Sequence[int]:
         """Which of some have a source with one of these hashes."""
         return [position for position in positions if self._sources[position] in sources]
 
-    def of_templates(self, templates: frozenset[int]) -> Sequence[int]:
-        """Which ones have a template with one of these hashes."""
-        if templates.issuperset(self._templates):
-            return self.all
-        return [position for position, template in enumerate(self._templates) if template in templates]
-
     def least(self, positions: Sequence[int]) -> float:
         """The fastest time of some."""
         # Rounding moves a time by half a nanosecond at most, and takes longer than all else here: only times that may be the least are rounded.
-        bound = min(map(self._times.__getitem__, positions)) + 2 * ROUNDING_US
-        return min(self._time(position) for position in positions if self._times[position] <= bound)
+        bound = min(self._times if positions is self.all else map(self._times.__getitem__, positions)) + 2 * ROUNDING_US
+        return min(map(self._time, self._within(0.0, bound, positions)))
 
     def times(self, positions: Sequence[int]) -> Iterator[float]:
         """The times of some, as records are ranked by."""
@@ -93,8 +83,7 @@ class Candidates:
 
     def at(self, time: float, positions: Sequence[int]) -> Iterator[Record]:
         """Those of some that have a time."""
-        low, high = time - ROUNDING_US, time + ROUNDING_US
-        near = [position for position in positions if low <= self._times[position] <= high and self._time(position) == time]
+        near = [position for position in self._within(time - ROUNDING_US, time + ROUNDING_US, positions) if self._time(position) == time]
         places = [self._places[position] for position in near]
         for raw in self._reader([place if place >= 0 else ~place for place in places]):
             try:
@@ -104,6 +93,12 @@ class Candidates:
             if not isinstance(line, Record) or line.measurement is None or line.measurement.ranked_us != time:
                 raise Misplaced
             yield line
+
+    def _within(self, low: float, high: float, positions: Sequence[int]) -> list[int]:
+        """Which of some have times from and up to these, not yet rounded."""
+        if positions is self.all:
+            return [position for position, time in enumerate(self._times) if low <= time <= high]
+        return [position for position in positions if low <= self._times[position] <= high]
 
     def _time(self, position: int) -> float:
         return self._times[position] if self._places[position] >= 0 else round(self._times[position], 3)
@@ -172,10 +167,7 @@ def _racers(some: _Some, today: _Some, first: frozenset[Schedule], keys: Keys) -
 
 
 def _of_templates(group: Sequence[Candidates], hashes: frozenset[str] | None) -> _Some:
-    if hashes is None:
-        return [(candidates, candidates.all) for candidates in group]
-    known = frozenset(map(hash, hashes))
-    return [(candidates, candidates.of_templates(known)) for candidates in group]
+    return [(candidates, candidates.all) for candidates in group if hashes is None or candidates.template in hashes]
 
 
 def _of_sources(some: _Some, schedules: Set[Schedule]) -> _Some:

@@ -24,24 +24,37 @@ from tilewright.workload import Workload
 Templates = Mapping[str, frozenset[str]]
 
 
+class _Group:
+    """Records of one workload and target by one protocol: how many, the first's line, the best's time, line and text."""
+
+    __slots__ = ("at", "best_us", "count", "first", "raw")
+
+    def __init__(self, first: int) -> None:
+        self.count, self.first, self.best_us, self.at, self.raw = 0, first, math.inf, first, b""
+
+
 class _Place:
     """Of a workload on a target: its keys ("" where a text is damaged), the least time, today's templates of the operator (None where not known) and its name.
 
     Attributes:
-        protocol, group: the protocol of its last record, and what is known of those by it, as in `LintFold._groups`.
+        protocol, group: the protocol of its last record that is ok, and what is known of those by it.
+        current: the last template seen that is one of today's, or that nothing is known of.
     """
 
-    __slots__ = ("floor", "group", "operator", "protocol", "target", "templates", "workload")
+    __slots__ = ("current", "floor", "group", "operator", "protocol", "target", "templates", "workload")
 
     def __init__(self, workload: str = "", target: str = "", floor: float = 0.0, templates: frozenset[str] | None = None, operator: str = "") -> None:
         self.workload, self.target, self.floor, self.templates, self.operator = workload, target, floor, templates, operator
         self.protocol: str | None = None
-        self.group: list[Any] = []
+        self.group = _Group(0)
+        self.current = ""
 
 
 _OK: Final = Status.OK  # looked up a million times
 _CONFIG: Final = msgspec.json.Decoder(dict[str, Value])
-_CONFIGS: Final = 1 << 16  # texts of configs remembered, some 20 MB. guess: more than the points of most spaces
+_CONFIG_BYTES: Final = 300  # a float ends at 309 digits
+_CONFIGS: Final = 1 << 16  # texts of configs remembered, some 20 MB. guess: far more than there are, but for logs made to have more
+_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
 _NONE: Final = msgspec.Raw(b"")
 _TOOLCHAIN: Final = msgspec.json.Decoder(Toolchain)
 
@@ -59,17 +72,16 @@ class LintFold:
         self._least: dict[tuple[str, str], float] = {}
         self._floor_us = floor_us
         self._templates = templates
-        self._configs: set[bytes] = set()
+        self._configs: set[bytes] = set()  # texts of configs with every digit a 0: of what type a value is does not depend on which digits it has
         self._places: dict[tuple[bytes, bytes], dict[bytes, _Place]] = {}
         self._items: list[list[Any]] = []
         self._session = ""
-        self._trials = array("q")
-        self._numbers = array("q")
-        self._starts = array("q")
+        self._trials: list[int] = []
+        self._numbers: list[int] = []
+        self._starts: list[int] = []
         self._blank = 0
         self._stale: dict[tuple[str, str], list[int]] = {}
-        # By keys: count, first line, best time, its line, its text.
-        self._groups: dict[tuple[str, str, str], list[Any]] = {}
+        self._groups: dict[tuple[str, str, str], _Group] = {}
 
     def result(self, lines: int) -> dict[str, Any]:
         """Plain values for `fold_parts`."""
@@ -79,15 +91,15 @@ class LintFold:
             "blank": self._blank,
             "items": self._items,
             "stale": [(*key, *counts) for key, counts in self._stale.items()],
-            "groups": [(*key, *group) for key, group in self._groups.items()],
+            "groups": [(*key, group.count, group.first, group.best_us, group.at, group.raw) for key, group in self._groups.items()],
         }
 
     def _flush(self) -> None:
         if self._trials or self._starts:
-            self._items.append(["run", self._session, self._trials.tobytes(), self._numbers.tobytes(), self._starts.tobytes()])
-            self._trials, self._numbers, self._starts = array("q"), array("q"), array("q")
+            self._items.append(["run", self._session, *(array("q", numbers).tobytes() for numbers in (self._trials, self._numbers, self._starts))])
+            self._trials, self._numbers, self._starts = [], [], []
 
-    def _enter(self, session: str) -> tuple[str, array[int], array[int], array[int]]:
+    def _enter(self, session: str) -> tuple[str, list[int], list[int], list[int]]:
         """Go on with a session's run, or begin one: its name, trials, their lines, and lines of starts."""
         if session != self._session:
             self._flush()
@@ -108,13 +120,7 @@ class LintFold:
                 else:
                     self._blank += 1
             return count
-        suspects, best = self._take(number, lines)
-        if suspects or best:
-            raws = block.split(b"\n")
-            for item in suspects:
-                item[2] = raws[item[1] - number]
-            for key, at in best.items():
-                self._groups[key][4] = raws[at - number]
+        self._take(number, lines, block)
         return count
 
     def _single(self, at: int, raw: bytes) -> None:
@@ -123,83 +129,74 @@ class LintFold:
             line = LINES.decode(raw)
         except (msgspec.MsgspecError, UsageError, ValueError, RecursionError):
             self._suspect(at, raw)
-            return
-        suspects, best = self._take(at, [line])
-        for item in suspects:
-            item[2] = raw
-        for key in best:
-            self._groups[key][4] = raw
+        else:
+            self._take(at, [line], raw)
 
-    def _take(self, number: int, lines: Sequence[Any]) -> tuple[list[list[Any]], dict[tuple[str, str, str], int]]:
-        """Take lines that decode, the first with a number.
-
-        Returns:
-            Items of lines that want a closer look, their texts to be filled in; and the lines that are the best of their group so far.
-        """
-        suspects: list[list[Any]] = []
-        best: dict[tuple[str, str, str], int] = {}
-        known, configs = self._known.workload, self._configs
+    def _take(self, number: int, lines: Sequence[Any], block: bytes) -> None:
+        """Take lines that decode, the first with a number, and their text."""
+        suspects: list[list[Any]] = []  # items of lines that want a closer look
+        best: set[_Group] = set()  # groups with a new best
+        configs = self._configs
         session = self._session
         trials, numbers, starts = self._trials, self._numbers, self._starts
         # Next to each other, lines mostly agree in target and toolchain, and a trial in all with its start: comparing with the last, in place, spares copying
-        # and hashing some 1,100 bytes a record.
+        # and hashing some 1,100 bytes a record. `b"" + raw` copies a text in 40 ns, `bytes(raw)` in 200 (CPython 3.11, 2026-11).
         target = toolchain = workload = config = _NONE
         places: dict[bytes, _Place] = {}  # by workload, for that target and toolchain
-        place: _Place | None = None  # of that workload, once a trial asked for it
-        legible = False  # that workload's text
+        place: _Place | None = None  # of that workload, where it is known
+        legible = False  # that workload's text, where there is no place
         for at, line in enumerate(lines, number):
-            if line.__class__ is Trial:
+            kind = type(line)
+            if kind is Trial or kind is Start:
+                if line.config != config:
+                    config = line.config if (b"" + line.config).translate(_ZEROS) in configs or self._legible(line.config) else _NONE
+                if line.workload != workload:
+                    workload, legible = line.workload, False
+                    place = places.get(b"" + workload)
+            if kind is Trial:
                 if line.target != target or line.toolchain != toolchain:
                     target, toolchain = line.target, line.toolchain
-                    places, place = self._places.setdefault((bytes(target), bytes(toolchain)), {}), None
-                if line.workload != workload:
-                    workload, place, legible = line.workload, None, False
+                    places = self._places.setdefault((bytes(target), bytes(toolchain)), {})
+                    place = places.get(b"" + workload)
                 if place is None:
-                    text = bytes(workload)
-                    place = places.get(text)
-                    if place is None:
-                        place = places[text] = self._place_of(text, bytes(target), bytes(toolchain))
-                time, status = line.measurement, line.status
-                if time is not None and status is _OK:
+                    text = b"" + workload
+                    place = places[text] = self._place_of(text, bytes(target), bytes(toolchain))
+                time = line.measurement
+                if time is not None and line.status is _OK:
                     us, times = time.median_us, time.times_us
                     right = place.floor <= us and time.min_us <= us <= time.max_us and (not times or len(times) == time.samples)
                 else:
+                    time = None
                     right = _right_failure(line)
-                if line.config != config:
-                    config = line.config if bytes(line.config) in configs or self._legible(line.config) else _NONE
-                if not right or not place.workload or config is _NONE:
+                if not right or config is _NONE or not place.workload:
                     suspects.append(self._suspect(at))
                     continue
                 if line.session != session or trials is not self._trials:
                     session, trials, numbers, starts = self._enter(line.session)
                 trials.append(line.trial)
                 numbers.append(at)
-                if place.templates is not None and line.template not in place.templates and line.template:
-                    self._stale.setdefault((place.operator, line.template), [0, at])[0] += 1
-                if time is not None and status is _OK:
+                if line.template != place.current:
+                    self._template(at, line.template, place)
+                if time is not None:
                     if time.protocol != place.protocol:
                         place.protocol = time.protocol
-                        place.group = self._groups.setdefault((place.workload, place.target, time.protocol), [0, at, math.inf, at, b""])
+                        place.group = self._groups.setdefault((place.workload, place.target, time.protocol), _Group(at))
                     group = place.group
-                    group[0] += 1
+                    group.count += 1
                     anchor = time.anchor
                     if time.anchored_us is not None:
                         us = time.anchored_us
                     elif anchor is not None:
                         us = us * anchor.nominal_us / anchor.median_us
-                        if us < group[2] + ROUNDING_US:  # rounding takes longer than all else here
+                        if us < group.best_us + ROUNDING_US:  # rounding takes longer than all else here
                             us = round(us, 3)  # as Measurement.ranked_us
-                    if us < group[2]:
-                        group[2], group[3] = us, at
-                        best[place.workload, place.target, time.protocol] = at
-            elif line.__class__ is Start:
-                if line.config != config:
-                    config = line.config if bytes(line.config) in configs or self._legible(line.config) else _NONE
-                if line.workload != workload:
-                    workload, place, legible = line.workload, None, False
-                if not legible:
-                    legible = bool(known(bytes(workload)))
-                if not legible or config is _NONE:
+                    if us < group.best_us:
+                        group.best_us, group.at = us, at
+                        best.add(group)
+            elif kind is Start:
+                if place is None:
+                    legible = legible or bool(self._known.workload(bytes(workload)))
+                if config is _NONE or not (legible if place is None else place.workload):
                     suspects.append(self._suspect(at))
                     continue
                 if line.session != session or trials is not self._trials:
@@ -207,20 +204,31 @@ class LintFold:
                 starts.append(at)
             elif (item := self._other(at, line)) is not None:
                 suspects.append(item)
-        return suspects, best
+        if suspects or best:
+            raws = block.split(b"\n")
+            for item in suspects:
+                item[2] = raws[item[1] - number]
+            for group in best:
+                group.raw = raws[group.at - number]
+
+    def _template(self, at: int, template: str, place: _Place) -> None:
+        """Take a template that is not the one last found to be of today."""
+        if place.templates is None or template in place.templates or not template:
+            place.current = template
+        else:
+            self._stale.setdefault((place.operator, template), [0, at])[0] += 1
 
     def _legible(self, raw: msgspec.Raw) -> bool:
-        """Whether a text is a config's. A trial has the text of the start before it, and many a config is tried for many workloads."""
-        text = bytes(raw)
-        if text in self._configs:
-            return True
+        """Whether a text, of which decoding the line showed that it is JSON, is a config's."""
+        text = b"" + raw
         try:
             _CONFIG.decode(text)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return False
-        if len(self._configs) >= _CONFIGS:
-            self._configs.clear()
-        self._configs.add(text)
+        alike = text.translate(_ZEROS)
+        # Not where a digit decides: in an escape (half a surrogate pair), an exponent, or a number of hundreds of digits (beyond a float's range).
+        if len(text) <= _CONFIG_BYTES and not any(sign in alike for sign in (b"\\", b"0e", b"0E")) and len(self._configs) < _CONFIGS:
+            self._configs.add(alike)
         return True
 
     def _suspect(self, at: int, raw: bytes = b"") -> list[Any]:

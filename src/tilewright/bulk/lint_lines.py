@@ -73,13 +73,13 @@ class Trial(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="trial"
     default: bool = False
 
 
-class Start(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="start"):
+class Start(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="kind", tag="start"):
     """A candidate that is about to touch the device."""
 
     schema: Literal[1]
+    session: str = ""
     workload: msgspec.Raw
     config: msgspec.Raw
-    session: str = ""
 
 
 LINES: Final = msgspec.json.Decoder(Trial | Start | Vendor | Race | SessionStart | SessionEnd)

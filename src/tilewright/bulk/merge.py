@@ -6,7 +6,7 @@ import errno
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -20,8 +20,7 @@ from tilewright.record import SCHEMA
 # How every line that a log's writer writes begins.
 _HEAD: Final = re.compile(rb'\{"kind":"([a-z]+)","schema":\d+,"session":"([^"\\]*)"')
 _BRACE: Final = ord("}")
-_COPY_BYTES: Final = 1 << 20  # guess
-_SHARE_BYTES: Final = 64 << 20  # of a copy that one process makes at once. guess: small beside a log that takes seconds
+_COPY_BYTES: Final = 1 << 20  # at once. guess: 1 GB took 0.3 to 0.5 s so, and 0.8 in one go (ext4, AMD EPYC, 2026-11)
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -194,8 +193,10 @@ def _write(output: Path, files: Sequence[BinaryIO], ordered: Sequence[tuple[str,
                         _put(out.fileno(), text, to)
                         to += len(text)
                         repeated += twice
-                # Not waited for until it is on the disk: the logs that it was made of still are.
-                fold_parts(list(_shares(runs)), lambda run: _copy(files[run.file].fileno(), out.fileno(), run), processes())
+                # By this process alone: a file system lets one write to a file at a time, and others would only wait. Not waited for until it is on
+                # the disk: the logs that it was made of still are.
+                for run in _joined(runs):
+                    _copy(files[run.file].fileno(), out.fileno(), run)
             except BaseException:
                 output.unlink(missing_ok=True)
                 raise
@@ -204,8 +205,8 @@ def _write(output: Path, files: Sequence[BinaryIO], ordered: Sequence[tuple[str,
     return repeated
 
 
-def _shares(runs: Sequence[_Run]) -> Iterator[_Run]:
-    """Runs put together where one goes on where the last ended, cut into shares."""
+def _joined(runs: Sequence[_Run]) -> list[_Run]:
+    """Runs put together where one goes on where the last ended."""
     whole: list[_Run] = []
     for run in runs:
         last = whole[-1] if whole else None
@@ -214,21 +215,15 @@ def _shares(runs: Sequence[_Run]) -> Iterator[_Run]:
             whole[-1] = _Run(file=run.file, start=last.start, stop=run.stop, to=last.to)
         else:
             whole.append(run)
-    for run in whole:
-        for start in range(run.start, run.stop, _SHARE_BYTES):
-            yield _Run(file=run.file, start=start, stop=min(run.stop, start + _SHARE_BYTES), to=run.to + start - run.start)
-        # Ends the last line, which need not end in its own file.
-        yield _Run(file=run.file, start=run.stop, stop=run.stop, to=run.to + run.stop - run.start)
+    return whole
 
 
 def _copy(source: int, target: int, run: _Run) -> None:
-    """Copy lines, inside the kernel where the file system lets it."""
+    """Copy lines and the end of the last, inside the kernel where the file system lets it."""
     start, to = run.start, run.to
-    if start == run.stop:
-        _put(target, b"\n", to)
     while start < run.stop:
         try:
-            copied = os.copy_file_range(source, target, run.stop - start, start, to)
+            copied = os.copy_file_range(source, target, min(_COPY_BYTES, run.stop - start), start, to)
         except OSError:
             copied = 0
         if not copied:
@@ -239,6 +234,7 @@ def _copy(source: int, target: int, run: _Run) -> None:
             copied = len(data)
         start += copied
         to += copied
+    _put(target, b"\n", to)  # the last line need not end in its own file
 
 
 def _put(target: int, data: bytes, to: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -17,8 +17,13 @@ P = TypeVar("P")
 # Larger logs are folded in parts: 11 MB (10,000 records) take 0.2 CPU-seconds to read whole, and 0.08 in parts (AMD EPYC, 2026-11).
 LARGE_BYTES: Final = 4 * 2**20
 # Blocks decode fastest where they stay in the core's cache: 2.6 µs a record at 2**18 and 2**20, 3.8 at 2**22 (AMD EPYC, 2026-11).
-BLOCK_BYTES: Final = 2**18
+BLOCK_BYTES: Final = 2**17
 _MOST_PROCESSES: Final = 8  # guess: beyond, the disk or memory is the limit
+# Of each process, so that where other work slows a core down the others take more of them. guess: more would put more together at the end
+_PARTS: Final = 4
+_PART_BYTES: Final = 2**24  # guess: what a part does anew, as reading each workload once, takes some milliseconds
+_TURNS: Final = 4096  # at taking parts: a pipe holds the numbers of 16,384
+_NUMBER_BYTES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +50,15 @@ def processes() -> int:
 
 
 def parts_of(paths: Sequence[Path], count: int) -> list[Part]:
-    """The files cut at line ends into about `count` equal parts, in order.
+    """The files cut at line ends into about equal parts, in order: `count` of them, or more where they are large.
 
     Raises:
         LogError, HostError: a file is not there or cannot be read.
     """
     found: list[Part] = []
     sizes = [stable_size(path) for path in paths]
-    share = max(1, -(-sum(sizes) // count))
+    total = sum(sizes)
+    share = max(1, -(-total // (count * max(1, min(_PARTS, total // (count * _PART_BYTES))))))
     for number, (path, size) in enumerate(zip(paths, sizes, strict=True)):
         with path.open("rb") as file:
             start = 0
@@ -116,7 +122,7 @@ def line_count(block: bytes) -> int:
 
 
 def fold_parts(parts: Sequence[P], fold: Callable[[P], Any], count: int) -> list[Any]:
-    """The fold of each part, in order; this process takes a share, forked ones the rest.
+    """The fold of each part, in order, by this process and forked ones: each takes the next part when it is done with one.
 
     Args:
         parts: as of `parts_of`, or other things.
@@ -127,40 +133,52 @@ def fold_parts(parts: Sequence[P], fold: Callable[[P], Any], count: int) -> list
         HostError: a process died, as of too little memory.
         LogError: a fold raised one.
     """
-    shares = [list(range(first, len(parts), count)) for first in range(count)]
-    children: list[tuple[int, int, list[int]]] = []
-    results: list[Any] = [None] * len(parts)
-    for share in filter(None, shares[1:]):
+    taking, offering = os.pipe()
+    step = 1 + len(parts) // _TURNS
+    os.write(offering, b"".join(first.to_bytes(_NUMBER_BYTES, "big") for first in range(0, len(parts), step)))
+    os.close(offering)
+
+    def next_ones() -> Iterator[int]:
+        while turn := os.read(taking, _NUMBER_BYTES):
+            first = int.from_bytes(turn, "big")
+            yield from range(first, min(first + step, len(parts)))
+
+    children: list[tuple[int, int]] = []
+    results: dict[int, Any] = {}
+    for _ in range(min(count, len(parts)) - 1):
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(reading)
-            _child(writing, [parts[index] for index in share], fold)
+            _child(writing, ((number, fold(parts[number])) for number in next_ones()))
         os.close(writing)
-        children.append((pid, reading, share))
+        children.append((pid, reading))
     failure: BaseException | None = None
     try:
-        for index in shares[0]:
-            results[index] = fold(parts[index])
+        for number in next_ones():
+            results[number] = fold(parts[number])
     except BaseException as error:
         failure = error
-    for pid, reading, share in children:
+        for _ in next_ones():  # nobody need take more
+            pass
+    os.close(taking)
+    for pid, reading in children:
         with os.fdopen(reading, "rb") as pipe:
             answer = pipe.read()
         _, status = os.waitpid(pid, 0)
         if failure is None:
-            failure = _take(answer, status, share, results)
+            failure = _take(answer, status, results)
     if failure is not None:
         raise failure
-    return results
+    return [results[number] for number in range(len(parts))]
 
 
-def _child(writing: int, parts: Sequence[P], fold: Callable[[P], Any]) -> None:
+def _child(writing: int, folded: Iterable[tuple[int, Any]]) -> None:
     """Fold, write, and end, without running anything that the parent registered for its own end."""
     code = 1
     try:
         try:
-            answer = msgspec.msgpack.encode({"results": [fold(part) for part in parts]})
+            answer = msgspec.msgpack.encode({"results": list(folded)})
         except (LogError, HostError, OSError) as error:
             kind = "HostError" if isinstance(error, OSError) else type(error).__name__
             answer = msgspec.msgpack.encode({"error": str(error), "kind": kind})
@@ -171,7 +189,7 @@ def _child(writing: int, parts: Sequence[P], fold: Callable[[P], Any]) -> None:
         os._exit(code)
 
 
-def _take(answer: bytes, status: int, share: Sequence[int], results: list[Any]) -> BaseException | None:
+def _take(answer: bytes, status: int, results: dict[int, Any]) -> BaseException | None:
     from tilewright import errors
 
     if status or not answer:
@@ -180,6 +198,5 @@ def _take(answer: bytes, status: int, share: Sequence[int], results: list[Any]) 
     if "error" in said:
         error: BaseException = getattr(errors, said["kind"])(said["error"])
         return error
-    for index, result in zip(share, said["results"], strict=True):
-        results[index] = result
+    results.update(said["results"])
     return None

@@ -18,6 +18,9 @@ from tilewright.log import collector_paused
 from tilewright.record import Line, Record, RecordedSpace, SessionEnd, SessionStart, Status
 
 _NUMBER: Final = re.compile(r"\d(?<![\w.]\d)\d*(?:\.\d+)?")  # not the 90 of sm_90. It begins with a digit, so that the search skips all else at once
+_LONGEST: Final = 300  # of the messages remembered, so that tracebacks fill no memory. guess: more than most first lines
+_DIGIT: Final = re.compile(r"\d")
+_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
 _NONE: Final = msgspec.Raw(b"")
 
 
@@ -34,6 +37,7 @@ class _StatsFold(Fold):
         self._started: set[str] = set()
         self._ended: set[str] = set()
         self._spaces: list[str] = []
+        self._messages = _Messages()
 
     def counts(self) -> dict[str, Any]:
         """Plain values for `fold_parts`."""
@@ -53,12 +57,11 @@ class _StatsFold(Fold):
 
     def _failed(self, line: Slim) -> None:
         if line.target != self._target:
-            self._target, self._workloads = line.target, self._kinds.setdefault(bytes(line.target), {})
-        workload = bytes(line.workload)
-        kinds = self._workloads.get(workload)
+            self._target, self._workloads = line.target, self._kinds.setdefault(b"" + line.target, {})
+        kinds = self._workloads.get(b"" + line.workload)
         if kinds is None:
-            kinds = self._workloads[workload] = Counter()
-        kinds[line.status, failure_kind(line.message)] += 1
+            kinds = self._workloads[b"" + line.workload] = Counter()
+        kinds[line.status, self._messages(line.message)] += 1
 
     def _other(self, line: Any) -> None:
         (self._started if isinstance(line, Session) else self._ended).add(line.session)
@@ -75,6 +78,26 @@ class _StatsFold(Fold):
             self._spaces.append(line.operator)
         if isinstance(line, Record):
             self._known.names.setdefault(self._keys.target(line.target), line.target.name)
+
+
+class _Messages:
+    """The kinds of messages. Most differ in their digits alone, and what is put for numbers does not depend on which digits they have."""
+
+    def __init__(self) -> None:
+        self._kinds: dict[bytes, str | None] = {}  # by message with every digit a 0; None where digits stay
+
+    def __call__(self, message: str) -> str:
+        """The kind of a message, as `failure_kind` gives it."""
+        if len(message) > _LONGEST:
+            return failure_kind(message)
+        alike = message.encode("utf-8", "surrogatepass").translate(_ZEROS)
+        kind = self._kinds.get(alike, "")
+        if not kind:
+            found = failure_kind(message)
+            if kind == "":
+                self._kinds[alike] = None if _DIGIT.search(found) else found
+            return found
+        return kind
 
 
 def _fold(part: Part) -> dict[str, Any]:
@@ -109,7 +132,7 @@ def _stats_of_files(paths: Sequence[Path], note: Callable[[str], None]) -> dict[
     failures: Counter[tuple[str, str]] = Counter()
     names: dict[str, str] = {}
     for answer in folded:
-        for workload, target, _, times, *_ in answer["groups"]:
+        for workload, target, _, _, times, *_ in answer["groups"]:
             timed = len(times) // 8
             total[workload, target] += timed
             right[workload, target] += timed

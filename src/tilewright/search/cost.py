@@ -49,8 +49,6 @@ _TURNS: Final = 4
 _POLISH: Final = 4
 _POLISHED: Final = 2
 _POLISH_FROM: Final = 12
-# Measurements in which results of other workloads that could not be tried on one another lead only every second turn. guess.
-_HEDGED: Final = 32
 # Results heard of other workloads at which they are first thought over. guess: some from each of a few.
 _FIRST_HEARD: Final = 32
 # The growth after which they are thought over anew, and own results from which they are not. guess: 600 of them cost 0.4 s.
@@ -157,7 +155,7 @@ class CostSampler(BaseSampler):
     def _worth_building(self, unknown: NDArray[np.intp], count: int) -> list[int]:
         """The most promising ones; every few builds, one that is a knob away from the best points."""
         self._batches += 1
-        gain = self._model.gain(cold=self._model.hedged and self._batches % 2 == 1)[unknown]
+        gain = self._model.gain(cold=self._model.aside(self._batches, self._count))[unknown]
         order = unknown[np.argsort(-gain, kind="stable")]
         near = self._beside(order) if len(self._model.times) >= _POLISH_FROM else order[:0]
         chosen: dict[int, None] = {}
@@ -216,11 +214,8 @@ class CostSampler(BaseSampler):
 
     @property
     def _cold(self) -> bool:
-        """Whether this turn leaves other workloads' results aside: at first every second one does, where nobody knows what they are worth.
-
-        They would choose only points that they like, of which nobody learns whether they tell good points from bad ones.
-        """
-        return self._model.hedged and self._count % 2 == 1 and self._count < _HEDGED
+        """Whether this choice leaves other workloads' results aside."""
+        return self._model.aside(self._count, self._count)
 
     def _sync(self, study: Study, asking: int | None) -> None:
         """Take in the study's trials that are new or have ended."""

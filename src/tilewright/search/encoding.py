@@ -18,6 +18,9 @@ Matrix = NDArray[np.float64]
 # double from one to the next, while stages and unroll counts step by one.
 _LOG_SPAN: Final = 8.0
 
+# Numbers from which a knob's may be a tile's extent, to be compared with the workload's. guess.
+_LARGE: Final = 16
+
 
 @dataclass(frozen=True, slots=True)
 class Group:
@@ -94,6 +97,22 @@ class Encoding:
             return np.zeros((len(indices), 0))
         return np.hstack([table[indices[:, number]] for number, table in enumerate(self._tables)])
 
+    def sizes(self, indices: NDArray[np.intp]) -> Matrix:
+        """Log2 of the numbers chosen for the knobs that reach _LARGE, a column for each name, `[points, names]`; NaN where there is none.
+
+        Of a split it is the innermost part.
+        """
+        columns = []
+        for numbers in self._names.values():
+            column = np.full(len(indices), np.nan)
+            for number in numbers:
+                sizes = np.array([*map(_size, self.knobs[number].values), np.nan])[indices[:, number]]
+                column = np.where(np.isnan(sizes), column, sizes)
+            tables = [_size(value) for number in numbers for value in self.knobs[number].values]
+            if np.nanmax([*tables, 0.0]) >= np.log2(_LARGE):
+                columns.append(column)
+        return np.column_stack(columns) if columns else np.zeros((len(indices), 0))
+
     def rows(self, configs: Iterable[Config]) -> NDArray[np.intp]:
         """Index rows of configs, `[configs, knobs]`."""
         indices = [self.indices(config) for config in configs]
@@ -122,3 +141,8 @@ def _scaled(column: list[Any]) -> Matrix | None:
         values = np.log2(values)
     span = values.max() - values.min()
     return None if span == 0 else (values - values.min()) / span
+
+
+def _size(value: Any) -> float:
+    inner = value[-1] if isinstance(value, list) and value else value
+    return float(np.log2(inner)) if isinstance(inner, int) and not isinstance(inner, bool) and inner > 0 else float(np.nan)

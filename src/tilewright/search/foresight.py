@@ -63,9 +63,7 @@ class Foresight:
 
     def see(self, vector: Matrix, resources: Resources) -> None:
         """Take in a build of encoded choices, `[width]`; one of another workload must come without its programs."""
-        pressure = (resources.registers or 1) + (resources.spill_bytes or 0) / _SPILL
-        amounts = (resources.shared_memory_bytes + _LEAST_SHARED, pressure, resources.num_warps or 1, resources.programs or math.nan)
-        self._seen.append((vector, np.log2(amounts)))
+        self._seen.append((vector, np.array([*amounts(resources), math.log2(resources.programs) if resources.programs else math.nan])))
         self._told += resources.programs is not None
 
     @property
@@ -109,6 +107,11 @@ class Foresight:
             )
         return found
 
+    def amounts(self, numbers: NDArray[np.intp]) -> Matrix:
+        """The same as `amounts` has it, `[points, 3]`."""
+        found: Matrix = self._centre[:3] + self._kernel(self._pool.vectors[numbers]) @ self._solved[:, :3]
+        return found
+
     def _kernel(self, points: Matrix) -> Matrix:
         """Likeness of some points to those learnt from: a trend, and what departs from it nearby."""
         linear = (points * self._weights**2) @ self._points.T
@@ -116,3 +119,9 @@ class Foresight:
         squared = np.maximum((near**2).sum(axis=1)[:, None] + (learnt**2).sum(axis=1)[None, :] - 2 * near @ learnt.T, 0.0)
         kernel: Matrix = linear + _TOGETHER**2 * np.exp(-squared / 2)
         return kernel
+
+
+def amounts(resources: Resources) -> tuple[float, float, float]:
+    """Shared memory, registers with what is spilled, and warps of a build, as log2."""
+    pressure = (resources.registers or 1) + (resources.spill_bytes or 0) / _SPILL
+    return math.log2(resources.shared_memory_bytes + _LEAST_SHARED), math.log2(pressure), math.log2(resources.num_warps or 1)

@@ -205,16 +205,21 @@ class Gaussian:
         deviation = np.sqrt(np.maximum(self._signal - self._reduced, 1e-12))
         return weights @ self._projected, deviation
 
-    def elsewhere(self, values: Matrix, points: Matrix) -> tuple[Matrix, Matrix]:
-        """Mean and standard deviation at points that are not held, given the observed values in order of observation."""
+    def weights(self, values: Matrix) -> Matrix:
+        """What each observation counts for in means elsewhere, given the observed values in order of observation."""
+        count = len(self.observed)
+        if not count:
+            return np.zeros(0)
+        triangle = self._triangle[:count, :count]
+        return np.asarray(np.linalg.solve(triangle.T, _forward(triangle, values)), dtype=np.float64)
+
+    def elsewhere(self, weights: Matrix, points: Matrix) -> Matrix:
+        """Mean at points that are not held, by the weights of the observed ones."""
         scaled = points * np.exp(-self._theta[:-2])[self._columns]
         own = self._points[self.observed]
         squared = (own * own).sum(axis=1)[:, None] + (scaled * scaled).sum(axis=1)[None, :] - 2 * own @ scaled.T
-        count = len(self.observed)
-        triangle = self._triangle[:count, :count]
-        rows = _forward(triangle, self._signal * _matern(np.maximum(squared, 0.0))[0])
-        deviation = np.sqrt(np.maximum(self._signal - np.einsum("op,op->p", rows, rows), 1e-12))
-        return _forward(triangle, values) @ rows, deviation
+        mean: Matrix = weights @ (self._signal * _matern(np.maximum(squared, 0.0))[0])
+        return mean
 
     def _forget(self, series: int = 1) -> None:
         self._series, self._solved = np.zeros((0, series)), np.zeros((0, series))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from tilewright.record import Config, Resources
 from tilewright.search.encoding import Matrix
+from tilewright.search.expectation import Expectation
 from tilewright.search.feasibility import Feasibility
 from tilewright.search.foresight import FIRST, Foresight
 from tilewright.search.gaussian import Gaussian, Prior
@@ -36,9 +37,6 @@ _SLOPE_DEVIATION: Final = 0.3
 # The same for the share of what the past expects; and how much more may stay unexplained here than among the past's own sources. guess.
 _TRUST_DEVIATION: Final = 0.5
 _PAST_MARGIN: Final = 1.5
-_LEADING: Final = 0.3
-# Trust under which sources that could not be tried on one another are left out. guess.
-_LEAST_TRUST: Final = 0.2
 # Builds of the past that this search's own are foreseen from.
 _PAST_BUILDS: Final = 250
 
@@ -68,10 +66,11 @@ class TimeModel:
     def __init__(self, pool: Pool, estimate: Estimate | None = None, past: Past | None = None) -> None:
         self.pool = pool
         self._estimate = estimate
-        self._past = past if past is not None and len(past) and (past.tried or past.trust > _LEAST_TRUST) else None
+        self._foresight = Foresight(pool)
+        self._expected = Expectation(pool, self._foresight, past)
         spread = _SPREAD_BLIND if estimate is None else _SPREAD_ESTIMATED
         # What the past leaves unexplained elsewhere is what it will leave here, or more: sources are more alike than this one may be.
-        self._spread = spread if self._past is None or self._past.spread is None else min(spread, _PAST_MARGIN * self._past.spread)
+        self._spread = spread if self._expected.spread is None else min(spread, _PAST_MARGIN * self._expected.spread)
         self._gaussian = Gaussian(pool.encoding.groups, Prior())
         self._refit_at = _FIRST_FIT
         self._stale = True
@@ -81,13 +80,10 @@ class TimeModel:
         self.known: NDArray[np.bool_] = np.zeros(0, dtype=bool)
         self._fates = Feasibility(pool)
         self._physics: Matrix = np.zeros(0)
-        self._foresight = Foresight(pool)
         self._foreseen: Matrix = np.zeros(0)  # log of estimates for foreseen resources
         self._elsewhere: dict[bytes, Resources] = {}  # what the same choices needed elsewhere, by index row
         self._same: NDArray[np.bool_] = np.zeros(0, dtype=bool)  # whether what is foreseen comes from there
         self._misses: list[float] = []  # by how much they were wrong
-        self._expected: Matrix = np.zeros(0)  # by the past
-        self._unsure: Matrix = np.zeros(0)
         self.grow()
 
     def grow(self) -> None:
@@ -101,8 +97,7 @@ class TimeModel:
         self._physics = np.concatenate([self._physics, np.array(fresh, dtype=float)])
         self._foreseen = np.concatenate([self._foreseen, np.full(count - held, np.nan)])
         self._same = np.concatenate([self._same, np.zeros(count - held, dtype=bool)])
-        expected, unsure = self._past.expect(self.pool.vectors[held:]) if self._past else (np.zeros(count - held), np.zeros(count - held))
-        self._expected, self._unsure = np.concatenate([self._expected, expected]), np.concatenate([self._unsure, unsure])
+        self._expected.grow(count - held)
         if not self._stale:
             self._gaussian.extend(self.pool.vectors[held:])
         self._changed()
@@ -116,7 +111,7 @@ class TimeModel:
         self.known = self.known[numbers]
         self._fates.keep(numbers)
         self._physics, self._foreseen, self._same = self._physics[numbers], self._foreseen[numbers], self._same[numbers]
-        self._expected, self._unsure = self._expected[numbers], self._unsure[numbers]
+        self._expected.keep(numbers)
         if not self._stale:
             self._gaussian.keep(numbers)
         self._changed()
@@ -137,18 +132,18 @@ class TimeModel:
             return
         before = self._physics[number]
         self._physics[number] = self._log_estimate(self.pool.configs[number], resources)
-        if math.isnan(before):
+        self._expected.build(number, resources)
+        if math.isnan(before) or self._expected:
             self._foresight.add(number, resources)
-            if math.isfinite(self._physics[number]) and self._foreseen[number] < _HOPELESS and not self._same[number]:  # not NaN
-                self._misses.append(float(self._physics[number] - self._foreseen[number]))
+        # What was not foreseen is NaN, and no number is less.
+        if math.isnan(before) and math.isfinite(self._physics[number]) and self._foreseen[number] < _HOPELESS and not self._same[number]:
+            self._misses.append(float(self._physics[number] - self._foreseen[number]))
         self._changed()
 
     def consider(self, past: Past) -> None:
         """Take what other workloads' results say now instead of what they said before."""
-        if len(past) and (past.tried or past.trust > _LEAST_TRUST):
-            self._past = past
-            self._expected, self._unsure = past.expect(self.pool.vectors)
-            self._changed()
+        self._expected.consider(past)
+        self._changed()
 
     def foresee(self, past: Sequence[PastResult]) -> None:
         """Take in what builds elsewhere needed: the same choices need about the same."""
@@ -199,46 +194,53 @@ class TimeModel:
 
     def informed(self) -> bool:
         """Whether there is anything to go by: an estimate that speaks, or a time."""
-        return bool(self.times) or self._past is not None or (self._estimate is not None and bool(np.isfinite(self._physics).any()))
+        return bool(self.times) or bool(self._expected) or (self._estimate is not None and bool(np.isfinite(self._physics).any()))
 
     @property
     def led(self) -> bool:
-        """Whether other workloads' results may lead: they were tried on one another, and held."""
-        return self._past is not None and self._past.tried and self._past.trust > _LEADING
+        """Whether other workloads' results may lead."""
+        return self._expected.led
 
     @property
     def hedged(self) -> bool:
         """Whether other workloads' results take part, but were not tried on one another."""
-        return self._past is not None and not self._past.tried
+        return self._expected.hedged
+
+    def aside(self, turn: int, count: int) -> bool:
+        """Whether a turn leaves other workloads' results aside; those that were tried on one another only where there is an estimate instead."""
+        return self._expected.aside(turn, count) and (self.hedged or self._estimate is not None)
 
     def predict(self, *, cold: bool = False) -> tuple[Matrix, Matrix]:
         """Mean and standard deviation of log time at all points; `cold` leaves other workloads' results aside."""
         base, doubt = self._base()
-        trust = self._past.trust if self._past and not cold else 0.0
+        able = ~np.isposinf(self._physics)
+        self._expected.ask(base - (base[able].min() if able.any() else 0.0))
+        expected = self._expected.mean
+        trust = 0.0 if cold else self._expected.trust
         if not self.times:
-            return base + trust * self._expected, np.hypot(np.hypot(doubt, self._spread), trust * self._unsure)
+            return base + trust * expected, np.hypot(doubt, self._spread)
         if self._stale:
             self._gaussian.condition(self.pool.vectors, list(self.times))
             self._stale = False
         observed = self._gaussian.observed
         told = np.array([self.times[number] for number in observed])
-        slope, trust = self._slopes(base[observed], self._expected[observed] * (0.0 if cold else 1.0), told)
+        slope, trust = self._slopes(base[observed], expected[observed] * (0.0 if cold else 1.0), told)
         trust = 0.0 if cold else trust
-        residuals = told - slope * base[observed] - trust * self._expected[observed]
+        residuals = told - slope * base[observed] - trust * expected[observed]
         centre = float(np.median(residuals) if self._estimate and len(residuals) > 2 else np.mean(residuals))
         spread = math.sqrt((_SPREAD_WEIGHT * self._spread**2 + float(((residuals - centre) ** 2).sum())) / (_SPREAD_WEIGHT + len(residuals)))
         if self._refit_at <= len(observed) <= _LAST_FIT:
             self._gaussian.fit(self.pool.vectors[observed], (residuals - centre) / spread)
             self._refit_at = max(int(len(observed) * _FIT_GROWTH), len(observed) + 1)
             self._gaussian.condition(self.pool.vectors, observed)
-        series = np.column_stack([told, base[observed], self._expected[observed], np.ones(len(observed))])
+        series = np.column_stack([told, base[observed], expected[observed], np.ones(len(observed))])
         mean, deviation = self._gaussian.posterior(series, np.array([1.0, -slope, -trust, -centre]) / spread)
-        return slope * base + trust * self._expected + centre + spread * mean, np.hypot(doubt, spread * deviation)
+        return slope * base + trust * expected + centre + spread * mean, np.hypot(doubt, spread * deviation)
 
     def _slopes(self, estimated: Matrix, expected: Matrix, told: Matrix) -> tuple[float, float]:
         """By how much of the estimate's differences times differ (one, as long as nothing says otherwise), and of the past's."""
-        believed = np.array([1.0, self._past.trust if self._past else 0.0])
-        allowed = np.array([_SLOPE_DEVIATION if self._estimate else 0.0, _TRUST_DEVIATION if self._past and self._past.trust else 0.0]) + 1e-9
+        believed = np.array([1.0, self._expected.trust])
+        allowed = np.array([_SLOPE_DEVIATION if self._estimate else 0.0, _TRUST_DEVIATION if self._expected.trust else 0.0]) + 1e-9
         centred = np.column_stack([estimated - estimated.mean(), expected - expected.mean()])
         missed = told - told.mean() - centred @ believed
         learnt = np.linalg.solve(centred.T @ centred + np.diag((self._spread / allowed) ** 2), centred.T @ missed)
@@ -247,15 +249,13 @@ class TimeModel:
 
     def _base(self) -> tuple[Matrix, Matrix]:
         """Log of the estimates, with the standard deviation of those that had to be foreseen from other points' builds."""
+        learnt = self._learnt() if self._expected or np.isnan(self._physics).any() else False
         sure = np.isfinite(self._physics)
         unsaid = np.isnan(self._physics)
         if not unsaid.any():
             return np.where(sure, self._physics, 0.0), np.zeros(len(sure))
-        if len(self._foresight) < FIRST:
+        if not learnt:
             return np.zeros(len(sure)), np.ones(len(sure))
-        if self._foresight.due:
-            self._foresight.learn()
-            self._foreseen[:] = np.nan
         fresh = np.flatnonzero(unsaid & np.isnan(self._foreseen))
         for number, foreseen in zip(fresh, self._foresight.foresee(fresh), strict=True):
             known = self._elsewhere.get(self.pool.rows[number].tobytes())
@@ -268,6 +268,14 @@ class TimeModel:
         misses = np.array(self._misses)
         doubt = math.sqrt((_DOUBT_WEIGHT * _DOUBT**2 + float((misses**2).sum())) / (_DOUBT_WEIGHT + len(misses)))
         return np.where(unsaid, self._foreseen, np.where(sure, self._physics, 0.0)), np.where(unsaid, np.where(self._same, _DOUBT_SAME, doubt), 0.0)
+
+    def _learnt(self) -> bool:
+        """Whether there are builds enough to foresee others; takes in what has come."""
+        if self._foresight.due:
+            self._foresight.learn()
+            self._foreseen[:] = np.nan
+            self._expected.relearn()
+        return len(self._foresight) >= FIRST
 
     def gain(self, *, cold: bool = False) -> Matrix:
         """Expected improvement of log time at all points, weighted by feasibility; zero where known or unable to run.

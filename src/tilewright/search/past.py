@@ -10,15 +10,15 @@ from numpy.typing import NDArray
 
 from tilewright.errors import SpaceError
 from tilewright.record import Config
-from tilewright.search.encoding import Encoding, Group, Matrix
+from tilewright.search.encoding import Encoding, Matrix
+from tilewright.search.foresight import amounts
 from tilewright.search.gaussian import Gaussian, Prior
 from tilewright.search.past_result import PastResult
+from tilewright.search.traits import DOUBLINGS, Traits
 
 # Results that are learnt from, at most: of each source its best, and others at even steps. guess: a solve costs their cube.
 _MOST: Final = 600
 _BEST_SHARE: Final = 0.5
-# Doublings of a dim that count as much as the whole range of a knob. guess.
-_DOUBLINGS: Final = 8.0
 # Sources that are held out to see what the others are worth for them.
 _HELD_OUT: Final = 4
 # Trust in sources that could not be tried on one another: a share of what they say, and the doublings that leave a third of it. guess.
@@ -27,12 +27,15 @@ _FAR: Final = 6.0
 # Correlation of times with what the other sources let expect, up to which they are not believed, and from which they are. guess.
 _NO_SKILL: Final = 0.3
 _SKILL: Final = 0.6
+# Power of a result's closeness to its source's best by which it counts when trust is tried: what is said of slow points hardly matters. guess,
+# the same as in the fits of `tilewright.product`.
+_CLOSENESS: Final = 3.0
 # Least standard deviation left of log time, once others' results are known. guess.
 _LEAST_SPREAD: Final = 0.05
 
 
 class Past:
-    """A Gaussian process over knobs and workload features, of log(time / estimate) less each source's mean.
+    """A Gaussian process over traits of points and workloads, of log(time / estimate) less each source's mean.
 
     Args:
         encoding: of this search's space.
@@ -48,35 +51,40 @@ class Past:
 
     def __init__(self, encoding: Encoding, results: Sequence[PastResult], features: Sequence[float], *, estimated: bool) -> None:
         self._encoding = encoding
-        self._features = np.array(features, dtype=float) / _DOUBLINGS
+        self._features = np.array(features, dtype=float)
         usable = [result for result in results if result.time_us and (result.estimate_us or not estimated)]
         rows = encoding.rows([carried(encoding, result.config) for result in usable])
-        values = np.array([np.log(result.time_us) - (np.log(result.estimate_us) if estimated else 0.0) for result in usable])  # type: ignore[arg-type]
-        places = np.array([result.features for result in usable], dtype=float).reshape(len(usable), len(self._features)) / _DOUBLINGS
+        estimates = np.array([np.log(result.estimate_us) if estimated else 0.0 for result in usable])  # type: ignore[arg-type]
+        places = np.array([result.features for result in usable], dtype=float).reshape(len(usable), len(self._features))
         sources = np.array([result.source for result in usable])
         times = np.array([result.time_us for result in usable], dtype=float)
-        kept = _spread(sources, times, places, self._features)
-        sources, values, times = sources[kept], values[kept], times[kept]
-        self._base: Matrix = np.log(times) - values  # log of the estimates
-        self._points = np.hstack([encoding.vectors(rows[kept]), places[kept]])
-        self._values = values.copy()
+        kept = _spread(sources, times, places / DOUBLINGS, self._features / DOUBLINGS)
+        sources, times = sources[kept], times[kept]
+        self._base: Matrix = estimates[kept]
+        self._values: Matrix = np.log(times) - self._base
+        relative = self._base.copy()
         for source in set(sources.tolist()):
             mine = sources == source
             # The fastest matter: their mean is what a search of this workload will see as its own.
             fast = mine & (times <= np.median(times[mine]))
-            self._values[mine] -= values[fast].mean()
-        nearest = float(np.abs(self._points[:, encoding.width :] - self._features).sum(axis=1).min()) if len(values) else 0.0
-        self.trust = _UNTRIED * float(np.exp(-nearest * _DOUBLINGS / _FAR))
+            self._values[mine] -= self._values[fast].mean()
+            relative[mine] -= relative[mine].min()
+        needs = np.array([amounts(usable[number].resources) if usable[number].resources else [np.nan] * 3 for number in kept]).reshape(len(kept), 3)
+        self._closeness: Matrix = _closeness(sources, times)
+        # Where nothing is known of a build, it is like the others.
+        self._usual = np.array([np.nanmean(column) if np.isfinite(column).any() else np.nan for column in needs.T])
+        self._traits = Traits(encoding, features)
+        self._points = self._traits.columns(rows[kept], places[kept], self._filled(needs), relative)
+        nearest = float(np.abs(places[kept] - self._features).sum(axis=1).min()) if len(kept) else 0.0
+        self.trust = _UNTRIED * float(np.exp(-nearest / _FAR))
         self.tried = False
         self.spread: float | None = None
-        self._scale = float(self._values.std()) + 1e-3 if len(values) else 1.0
-        width = encoding.width
-        groups = [*encoding.groups, *(Group(width + k, width + k + 1, exact=False) for k in range(len(self._features)))]
-        self._gaussian = Gaussian(groups, Prior())
-        if len(values) > 2:
-            self._gaussian.fit(self._points, self._values / self._scale)
+        self._gaussian = Gaussian(self._traits.groups, Prior())
+        if len(kept) > 2:
+            self._gaussian.fit(self._points, self._values / (self._values.std() + 1e-3))
             self._try(sources)
-        self._gaussian.condition(self._points, range(len(values)))
+        self._gaussian.condition(self._points, range(len(kept)))
+        self._weights = self._gaussian.weights(self._values)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -86,24 +94,26 @@ class Past:
         names, first = np.unique(sources, return_index=True)
         if len(names) < 2:
             return
-        far = np.abs(self._points[first, self._encoding.width :] - self._features).sum(axis=1)
-        asked, told, bases = [], [], []
+        place = slice(self._traits.place, self._traits.place + len(self._features))
+        far = np.abs(self._points[first, place] - self._features / DOUBLINGS).sum(axis=1)
+        asked, told, bases, weights = [], [], [], []
         for name in names[np.argsort(far, kind="stable")[:_HELD_OUT]]:
             mine = np.flatnonzero(sources == name)
             others = np.flatnonzero(sources != name)
             if len(mine) < 3 or len(others) < 3:
                 continue
             self._gaussian.condition(self._points[others], range(len(others)))
-            mean, _ = self._gaussian.elsewhere(self._values[others] / self._scale, self._points[mine])
-            found = mean * self._scale
-            asked.append(found - found.mean())
-            told.append(self._values[mine] - self._values[mine].mean())
+            found = self._gaussian.elsewhere(self._gaussian.weights(self._values[others]), self._points[mine])
+            weight = self._closeness[mine]
+            asked.append(found - np.average(found, weights=weight))
+            told.append(self._values[mine] - np.average(self._values[mine], weights=weight))
             bases.append(self._base[mine] - self._base[mine].mean())
+            weights.append(weight)
         if not asked:
             return
-        said, held, base = np.concatenate(asked), np.concatenate(told), np.concatenate(bases)
+        said, held, base, weight = (np.concatenate(parts) for parts in (asked, told, bases, weights))
         self.tried = True
-        self.trust = float(np.clip(said @ held / (said @ said + 1e-3 * len(said)), 0.0, 1.0))
+        self.trust = float(np.clip((weight * said) @ held / ((weight * said) @ said + 1e-3 * weight.sum()), 0.0, 1.0))
         # Sources that do not even tell one another fast from slow say nothing here: their times may be another kernel's, or noise.
         guessed, times = base + self.trust * said, base + held
         skill = float(np.corrcoef(guessed, times)[0, 1]) if guessed.std() > 0 and times.std() > 0 else 0.0
@@ -111,15 +121,20 @@ class Past:
         if self.trust:
             self.spread = max(float((held - self.trust * said).std()), _LEAST_SPREAD)
 
-    def expect(self, vectors: Matrix) -> tuple[Matrix, Matrix]:
-        """Mean and standard deviation of log(time / estimate) at points of this workload, up to a constant.
+    def expect(self, rows: NDArray[np.intp], needs: Matrix, estimates: Matrix) -> Matrix:
+        """Mean of log(time / estimate) at points of this workload, up to a constant.
 
         Args:
-            vectors: encoded points, `[points, width]`.
+            rows: their index rows, `[points, knobs]`.
+            needs: log2 of what their builds need, `[points, 3]`, as `amounts` has it; NaN where it is not known.
+            estimates: log of the estimates over the least one, `[points]`.
         """
-        here = np.hstack([vectors, np.tile(self._features, (len(vectors), 1))])
-        mean, deviation = self._gaussian.elsewhere(self._values / self._scale, here)
-        return mean * self._scale, deviation * self._scale
+        here = self._traits.columns(rows, np.tile(self._features, (len(rows), 1)), self._filled(needs), estimates)
+        return self._gaussian.elsewhere(self._weights, here)
+
+    def _filled(self, needs: Matrix) -> Matrix:
+        filled: Matrix = np.where(np.isnan(needs), self._usual, needs)
+        return filled
 
 
 def carried(encoding: Encoding, config: Config) -> Config:
@@ -150,3 +165,13 @@ def _spread(sources: NDArray[np.str_], times: Matrix, places: Matrix, here: Matr
             mine = np.concatenate([mine[:best], mine[rest]])
         chosen += mine.tolist()
     return np.array(chosen, dtype=np.intp)
+
+
+def _closeness(sources: NDArray[np.str_], times: Matrix) -> Matrix:
+    """Weights: a power of how close a result is to its source's best, of one sum for each source."""
+    weights: Matrix = np.zeros(len(times))
+    for source in set(sources.tolist()):
+        mine = sources == source
+        weight = (times[mine].min() / times[mine]) ** _CLOSENESS
+        weights[mine] = weight / weight.sum()
+    return weights

@@ -1,0 +1,155 @@
+"""How parts of a log are shared out, and what folds remember in place of reading it again."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tilewright.bulk import parts
+from tilewright.bulk.lint import lint_file
+from tilewright.bulk.parts import fold_parts, parts_of
+from tilewright.bulk.stats import _Messages, failure_kind
+from tilewright.codec import encode_line
+from tilewright.errors import HostError, LogError
+from tilewright.finding import Finding
+from tilewright.lint import lint
+from tilewright.log import TuningLog
+from tilewright.record import Measurement, Record, SessionStart, Status, TrialStart
+from tilewright.target import Toolchain, named_target
+from tilewright.workload import Workload
+
+MESSAGES = [
+    "cut after 1 samples: 83.9 µs is over 3 times 16.0 µs",
+    "cut after 2 samples: 40.6 µs is over 3 times 99.1 µs",
+    "needs sm_90 and 2048 bytes",
+    "needs sm_80 and 1024 bytes",
+    "v1.5 of 3",
+    "v1.6 of 4",
+    "٣ parts of 3",
+    "٤ parts of 3",
+    "line 1\nline 2",
+    "",
+    "9" * 400 + "\n" + "x" * 1000,
+]
+
+
+def test_messages_that_differ_in_digits_are_told_apart_where_digits_stay() -> None:
+    kinds = _Messages()
+    for message in [*MESSAGES, *reversed(MESSAGES)]:
+        assert kinds(message) == failure_kind(message)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("number", [0, 1, 7, 10_000])
+def test_each_part_is_folded_once_and_answers_stand_in_order(count: int, number: int) -> None:
+    answers = fold_parts(list(range(number)), lambda part: [part, os.getpid()], count)
+    assert [part for part, _ in answers] == list(range(number))
+    assert len({pid for _, pid in answers}) <= count
+
+
+def test_a_slow_part_does_not_keep_others_waiting() -> None:
+    def fold(part: int) -> int:
+        time.sleep(0.4 if part == 0 else 0.01)
+        return os.getpid()
+
+    slow, *others = fold_parts(list(range(8)), fold, 2)
+    assert sum(pid != slow for pid in others) >= 6
+
+
+@pytest.mark.parametrize("error", [LogError("gone"), OSError("no disk")])
+def test_what_a_fold_raises_is_raised_whichever_process_it_was_in(error: Exception) -> None:
+    def fold(part: int) -> int:
+        if part == 5:
+            raise error
+        return part
+
+    with pytest.raises((LogError, OSError, HostError), match=str(error)):
+        fold_parts(list(range(6)), fold, 3)
+
+
+def test_a_process_that_died_is_told() -> None:
+    parent = os.getpid()
+
+    def fold(part: int) -> int:
+        if os.getpid() != parent:
+            os._exit(7)
+        time.sleep(0.1)
+        return part
+
+    with pytest.raises(HostError, match="ended with status"):
+        fold_parts(list(range(4)), fold, 2)
+
+
+def test_large_files_are_cut_into_more_parts_than_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"".join(b"%d\n" % number for number in range(1000)))
+    assert len(parts_of([path], 2)) == 2
+    monkeypatch.setattr(parts, "_PART_BYTES", 500)
+    cut = parts_of([path], 2)
+    assert len(cut) == 6  # 3,890 bytes: 3 parts of 500 for each process, and no more
+    text = path.read_bytes()
+    assert b"".join(text[part.start : part.stop] for part in cut) == text
+    assert all(text[part.stop - 1 : part.stop] == b"\n" for part in cut)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        b'{"tile":32,"low":1.5}',
+        b'{"tile":32,"low":1.5e9}',
+        b'{"tile":32,"low":1.5e999}',
+        b'{"tile":32,"low":"\\ud83d\\ude00"}',
+        b'{"tile":32,"low":"\\ud83d\\ud83d"}',
+        b'{"tile":32,"low":[1,"2"]}',
+        b'{"tile":32,"low":[1,2.5]}',
+        b'{"tile":32,"low":[9,{}]}',
+        b'{"tile":32,"low":' + b"9" * 400 + b".0}",
+        b'{"tile":32,"low":null}',
+    ],
+    ids=lambda config: config[17:40].decode(),
+)
+def test_a_config_is_as_legible_as_when_read_by_itself(tmp_path: Path, config: bytes) -> None:
+    """Texts that differ in digits alone are read once, but where a digit decides."""
+    shared: dict[str, Any] = {"session": "s", "workload": Workload(operator="m", dims={"M": 16}, dtypes={})}
+    target = named_target("sm_90")
+    lines = [
+        encode_line(
+            SessionStart(session="s", started_at="", tilewright="0", operator="m", workloads=[shared["workload"]], target=target, toolchain=Toolchain())
+        )
+    ]
+    times = Measurement(protocol="graph/1", median_us=1.0, min_us=1.0, max_us=1.0)
+    # Before the config, and after it, one of the same digits' places that can be read.
+    legible = [b'{"tile":16,"low":1.1}', b'{"tile":16,"low":1.5e100}', b'{"tile":16,"low":"\\ud83d\\ude01"}', b'{"tile":16,"low":' + b"1" * 400 + b"}"]
+    for trial, text in enumerate([*legible, config, *legible]):
+        start = encode_line(TrialStart(config={"tile": 1}, **shared))
+        record = encode_line(Record(trial=trial, target=target, config={"tile": 1}, status=Status.OK, measurement=times, **shared))
+        lines += [line.replace(b'{"tile":1}', text) for line in (start, record)]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"".join(lines))
+    contents = TuningLog(path).read()
+    assert lint_file(path, floor_us=lambda workload, target: None, templates={}) == (len(contents.lines), lint(contents))
+
+
+def test_records_that_a_look_up_reaches_are_inspected_by_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts.os, "sched_getaffinity", lambda pid: {0, 1})
+    target, times = named_target("sm_90"), Measurement(protocol="graph/1", median_us=1.0, min_us=1.0, max_us=1.0)
+    workloads = [Workload(operator="mn"[number % 2], dims={"M": number + 1}, dtypes={}) for number in range(9)]
+    records = [
+        Record(session="s", trial=trial, workload=workload, target=target, config={}, status=Status.OK, measurement=times)
+        for trial, workload in enumerate(workloads)
+    ]
+    path = tmp_path / "a.jsonl"
+    TuningLog(path).extend(records, sync=False)
+
+    def inspect(number: int, record: Record) -> Any:
+        if record.workload.dims["M"] % 3 == 0:
+            yield Finding(number=number, rule="illegal", severity="fault", message=record.workload.key)
+
+    contents = TuningLog(path).read()
+    found = lint_file(path, floor_us=lambda workload, target: None, templates={}, inspect=inspect)
+    assert found == (9, lint(contents, inspect=inspect))
+    assert sum(finding.rule == "illegal" for finding in found[1]) == 3
