@@ -9,6 +9,7 @@ of 3 s for candidates and 8 s for compiling, and some seconds for each child. Wr
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -25,6 +26,7 @@ from faults import EXPECTED, OPERATORS, costs_s, run_session, stages_of
 
 from tilewright.builder import CompileBuilder
 from tilewright.log import TuningLog
+from tilewright.nursery import nursery_of_session
 from tilewright.record import Record, config_key
 from tilewright.runner import DeviceRunner
 
@@ -57,9 +59,11 @@ def main() -> int:
 
 def matrix(options: argparse.Namespace) -> dict[str, Any]:
     log = options.out / "faults.jsonl"
+    nursery = nursery_of_session()  # as a session has one: without it, the first fault may wait for torch to be imported
     with (
-        DeviceRunner(options.device, timeout_s=RUN_TIMEOUT_S, cache_dir=options.out / "cache") as runner,
-        CompileBuilder(8, options.out / "cache", BUILD_TIMEOUT_S) as builder,
+        contextlib.closing(nursery) if nursery is not None else contextlib.nullcontext(),
+        DeviceRunner(options.device, timeout_s=RUN_TIMEOUT_S, cache_dir=options.out / "cache", nursery=nursery) as runner,
+        CompileBuilder(8, options.out / "cache", BUILD_TIMEOUT_S, nursery=nursery) as builder,
     ):
         builder.start()  # as a session does: a build child that starts is no part of a fault
         alone, _ = run_session(runner, builder, options.out / "alone.jsonl", faults="none")

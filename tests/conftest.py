@@ -35,6 +35,22 @@ def golden(request: pytest.FixtureRequest) -> Callable[[Path, str], None]:
     return compare
 
 
+@pytest.fixture
+def is_running() -> Callable[..., bool]:
+    """Whether a process with this command runs, by `/proc`."""
+
+    def look(*command: str) -> bool:
+        def is_it(path: Path) -> bool:
+            try:
+                return path.read_bytes() == b"".join(word.encode() + b"\0" for word in command)
+            except OSError:  # it has ended
+                return False
+
+        return any(map(is_it, Path("/proc").glob("[0-9]*/cmdline")))
+
+    return look
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip `gpu` tests without a GPU; `nvidia-smi` is asked only if there are any."""
     needing = [item for item in items if item.get_closest_marker("gpu")]
@@ -135,6 +151,10 @@ FAULTS = {
     "input_changed": CandidateFault("    tl.store(c", "    tl.store(a + offsets, total, mask=mask)\n    tl.store(c", Status.WRONG_RESULT, "changed input 'a'"),
     "raises": CandidateFault(LAUNCH, "    raise ValueError('no such thing')\n", Status.LAUNCH_ERROR, "ValueError: no such thing"),
     "exits": CandidateFault(LAUNCH, "    raise SystemExit(0)\n", Status.LAUNCH_ERROR, "SystemExit"),
+    "interrupts": CandidateFault(LAUNCH, "    raise KeyboardInterrupt\n", Status.LAUNCH_ERROR, "KeyboardInterrupt"),
+    "raises_what_has_no_text": CandidateFault(
+        LAUNCH, "    raise type('Odd', (Exception,), {'__str__': lambda self: 1 / 0})\n", Status.LAUNCH_ERROR, "Odd: its text raises ZeroDivisionError"
+    ),
     "kernel_raises": CandidateFault("total = tl.load(a + offsets", "total = tl.load(nothing + offsets", Status.LAUNCH_ERROR, "nothing"),
     "does_not_import": CandidateFault("import triton\n", "import trifon\n", Status.LAUNCH_ERROR, "importing the rendered module.*trifon"),
     "no_launch": CandidateFault("def launch(", "def lunch(", Status.LAUNCH_ERROR, "no attribute 'launch'"),

@@ -39,6 +39,7 @@ BUILD_SCHEMA: Final = 2  # raised whenever the same source would be judged diffe
 # A GEMM takes 0.2-0.8 CPU-seconds (an H200 machine, and one of 2 cores, 2026-11). A tile far too large for its warps takes 48 s
 # (128x128x64 on one warp, sm_90, 2 busy cores): LLVM, not ptxas, and 20 KB of spills at the end of it.
 BUILD_TIMEOUT_S: Final = 60.0  # guess: what takes longer is hopeless, even on a busy machine
+_RETIRE_TIMEOUT_S: Final = 5.0  # guess: leaving a process is immediate
 _NOISE_LINES: Final = 2  # guess: MLIR's first complaint is the reason, the rest dumps the module
 _NOISE_CHARS: Final = 300
 
@@ -253,6 +254,8 @@ class CompileBuilder:
         if reply.kind != "ok":
             return _failure(reply, self._timeout_s)
         result = dict(reply.result)
+        if result.pop("retire", False):  # the module left a thread or a process behind: the next one gets a child of its own
+            worker.request("retire", {}, _RETIRE_TIMEOUT_S)
         if "host_fault" in result:
             raise HostError(f"a build needs to write below {self._root} and the temporary folder: {result['host_fault']}")
         if result["status"] == Status.COMPILE_ERROR:

@@ -178,6 +178,8 @@ class ChildRunner:
         """
         if reply.kind != "ok":
             raise HostError(f"{what}: {reply.message}")
+        if "host_fault" in reply.result:
+            raise HostError(f"{what}: {reply.result['host_fault']}")
         if "fault" in reply.result:
             self._retire_if_told(reply.result)
             raise UsageError(str(reply.result["fault"]))

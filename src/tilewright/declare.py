@@ -75,7 +75,7 @@ def unconditional(program: Program) -> Program:
 class Cfg:
     """One pass over a schedule's declarations. Templates see it as `cfg`; only its public methods are theirs."""
 
-    __slots__ = ("_by_name", "_collecting", "_compile", "_config", "_cutting", "_pick", "_schedule", "_violations")
+    __slots__ = ("_by_name", "_collecting", "_compile", "_config", "_cutting", "_pick", "_schedule", "_steps", "_violations")
 
     def __init__(self, schedule: Schedule, pick: Pick, *, cutting: bool, collecting: bool = False, violations: list[str] | None = None) -> None:
         self._schedule = schedule
@@ -85,6 +85,7 @@ class Cfg:
         self._collecting = collecting
         self._config: dict[str, Value] = {}
         self._violations = [] if violations is None else violations
+        self._steps = 0
         self._compile: Callable[[str], Callable[[Split], object]] | None = None
 
     def define_knob(self, name: str, candidates: Iterable[object]) -> Entity:

@@ -10,12 +10,14 @@ from types import FunctionType, MethodType
 from typing import Any, Final
 
 import jinja2
+from jinja2 import nodes
 from jinja2.runtime import Context, Macro
 from jinja2.sandbox import SandboxedEnvironment
 
 from tilewright.declare import Cfg
 from tilewright.errors import TemplateError
 from tilewright.knobs import Annotation, Reorder, Split
+from tilewright.steps import COUNTED, MACRO_STEPS, bound_loops, bounded_power, bounded_range, counted, step
 from tilewright.target import Target
 from tilewright.workload import NAME
 
@@ -62,6 +64,8 @@ def literal(value: object) -> str:
 class Environment(SandboxedEnvironment):
     """Jinja as templates use it. The template's text is its author's; the values in it may come from anyone's log."""
 
+    intercepted_binops = frozenset({"**"})
+
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805 - as in Jinja, so that templates may use any keyword
         """Call from a template. Declarations skip the sandbox's checks, which would cost half of a pass."""
         kind = type(__obj)
@@ -70,8 +74,18 @@ class Environment(SandboxedEnvironment):
                 kwargs.pop("_loop_vars", None)  # Jinja adds them to calls in loops and blocks, for functions that take a context
                 kwargs.pop("_block_vars", None)
             return __obj(*args, **kwargs)
-        result = super().call(__context, __obj, *args, **kwargs)
-        return Verbatim(result) if kind is Macro else result
+        if kind is not Macro:
+            return super().call(__context, __obj, *args, **kwargs)
+        step(__context, MACRO_STEPS)
+        return Verbatim(super().call(__context, __obj, *args, **kwargs))
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """The one operator that is intercepted: a power, whose size is bounded."""
+        return bounded_power(left, right)
+
+    def _generate(self, source: nodes.Template, *arguments: Any, **more: Any) -> str:
+        bound_loops(source, self)
+        return super()._generate(source, *arguments, **more)
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Read an attribute from a template. A knob's value is itself, so that `.val` reads as in AutoTVM."""
@@ -94,7 +108,7 @@ def _next_power_of_2(number: int) -> int:
 
 
 # What the sandbox would allow anyway: its checks are half of the time of a pass (shipped matmul, 2026-11: 148 µs a pass, 53 without).
-_PURE: Final = frozenset({_cdiv, _next_power_of_2})
+_PURE: Final = frozenset({_cdiv, _next_power_of_2, bounded_range})
 _PLAIN: Final[Mapping[type, frozenset[str]]] = {
     Split: frozenset({"size"}),
     Reorder: frozenset({"perm", "axes"}),
@@ -113,9 +127,10 @@ def make_environment() -> Environment:
         autoescape=False,
     )
     environment.globals.clear()
-    environment.globals.update(range=range, namespace=jinja2.utils.Namespace, min=min, max=max, cdiv=_cdiv, next_power_of_2=_next_power_of_2)
+    environment.globals.update(range=bounded_range, namespace=jinja2.utils.Namespace, min=min, max=max, cdiv=_cdiv, next_power_of_2=_next_power_of_2)
     del environment.filters["random"]
     environment.filters["ident"] = ident
+    environment.filters[COUNTED] = counted
     return environment
 
 

@@ -105,9 +105,9 @@ class Operator:
     def _asked(self, field: str, argument: Any) -> Any:
         try:
             return getattr(self.spec, field)(argument)
-        except TilewrightError:
-            raise
-        except Exception as error:
+        except TilewrightError as error:
+            raise type(error)(f"{self.folder / SPEC_FILE}: {field}: {error}") from error
+        except (Exception, SystemExit) as error:
             raise UsageError(f"{self.folder / SPEC_FILE}: {field} raises {type(error).__name__}: {error}; correct it") from error
 
     @property
@@ -279,7 +279,7 @@ def _load_module(path: Path, name: str) -> ModuleType:
     sys.modules[unique] = module
     try:
         description.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         del sys.modules[unique]
         raise UsageError(f"{path}: does not load: {type(error).__name__}: {error}") from error
     return module

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
+from math import inf, prod
 
 from tilewright.errors import UsageError, nearest
 from tilewright.workload import DTYPE_BYTES, NAME, Workload, parse_parameters
@@ -25,6 +25,12 @@ class TensorSpec:
     shape: tuple[int, ...]
     dtype: str
     strides: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPE_BYTES:
+            raise UsageError(f"a tensor of dtype {self.dtype!r}; {nearest(str(self.dtype), DTYPE_BYTES)}")
+        if any(extent < 0 for extent in self.shape):
+            raise UsageError(f"a tensor of shape {self.shape}: no extent may be below 0")
 
     @property
     def nbytes(self) -> int:
@@ -61,6 +67,11 @@ class Tolerance:
     rel_norm: float
     max_error: float
     reason: str
+
+    def __post_init__(self) -> None:
+        for name, value in (("rel_norm", self.rel_norm), ("max_error", self.max_error)):
+            if not 0 <= value < inf:  # no error is over NaN: whatever is wrong would be allowed
+                raise UsageError(f"a tolerance whose {name} is {value!r}; it must be a number of 0 or more")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from tilewright.descendants import descendants, kill_all
 from tilewright.errors import WorkerUnkillable
+from tilewright.guardian import GUARDIAN
 from tilewright.nursery import Forked, Nursery, spawn
 
 KEPT_OUTPUT_BYTES: Final = 64 * 1024  # guess: a screenful of a compiler's diagnostics many times over; the first bytes of a flood are lost
@@ -135,6 +137,7 @@ class ChildProcess:
         finally:
             for descriptor in (theirs_in, theirs_out, theirs_output):
                 os.close(descriptor)
+        GUARDIAN.watch(self.pid)
         os.set_blocking(self._to_child, False)
         self.forked = nursery is not None
         self.output = Output(output)
@@ -221,11 +224,13 @@ class ChildProcess:
             return True
 
     def kill(self) -> None:
-        """Send SIGKILL to the whole group. Any thread may; whoever waits for a frame then learns that the child died."""
+        """Send SIGKILL to the whole group, and to what left it. Any thread may; whoever waits for a frame then learns that the child died."""
         with self._lock:
             if not self._reaped:
+                below = descendants(self.pid)
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self.pid, signal.SIGKILL)
+                kill_all(below)
 
     def dismiss(self) -> None:
         """Close its pipe, at whose end it ends by itself; only the thread that talks to the child may, and `dispose` has to follow."""
@@ -263,6 +268,7 @@ class ChildProcess:
                     f"free or reset the device (nvidia-smi shows what holds it) before the next session"
                 ) from None
             self._reaped = True
+        GUARDIAN.forget(self.pid)
         self.output.settle()
         self._ending = f"exit code {code}" if code >= 0 else _signal_name(-code)
         return self._ending

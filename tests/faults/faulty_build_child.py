@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import time
 
 from tilewright.children import wire
@@ -13,6 +14,8 @@ def build(payload):
     text = payload["text"]
     if text == "hang":
         time.sleep(600)
+    if text == "grandchild":
+        subprocess.run(["sleep", "86394"], check=False)
     if text == "abort":
         print("LLVM ERROR: cannot select", flush=True)
         os.kill(os.getpid(), signal.SIGABRT)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -25,7 +25,7 @@ sys.path.pop(0)
 PATIENT_S = 60.0
 
 
-def test_each_fault_is_one_record_and_the_winner_is_that_without_them(tmp_path: Path) -> None:
+def test_each_fault_is_one_record_and_the_winner_is_that_without_them(tmp_path: Path, is_running: Callable[..., bool]) -> None:
     log = tmp_path / "log.jsonl"
     with InterpreterRunner(named_target("sm_90"), cache_dir=tmp_path, timeout_s=PATIENT_S, spare=True) as runner:
         alone, before = faults.run_session(runner, FakeBuilder(), tmp_path / "alone.jsonl", faults="none", n=4096)
@@ -45,7 +45,7 @@ def test_each_fault_is_one_record_and_the_winner_is_that_without_them(tmp_path: 
     end = TuningLog(log).read().lines[-1]
     assert isinstance(end, SessionEnd) and end.trials == len(records)
     assert faults.costs_s(watch, began)["grandchild_hangs"] < timeout_s + max(12.0, 6.0 * longest_s)  # two cores, and a spare takes seconds to start
-    assert subprocess.run(["pgrep", "-f", "sleep 86399"], capture_output=True, check=False).returncode != 0, "a grandchild is left"
+    assert not is_running("sleep", "86399"), "a grandchild is left"
 
 
 FAULTS = ["raises", "killed", "nan", "garbage_on_the_wire", "half_unwritten", "grandchild_hangs", "row_past_the_end", "input_overwritten", "scratch_unwritten"]

@@ -7,8 +7,10 @@ import time
 
 import pytest
 
-from tilewright.errors import UsageError
+from tilewright.errors import HostError, UsageError
 from tilewright.record import Status
+from tilewright.runner import InterpreterRunner
+from tilewright.target import named_target
 
 
 def test_each_fault_has_its_status(interpreter_runner, vector_add, candidate_fault):
@@ -128,6 +130,46 @@ def test_garbage_on_the_wire_is_a_crash_and_a_flood_on_stdout_is_nothing(interpr
     assert outcome.status is Status.CRASH and "Segmentation fault?" in outcome.message
     flood = "    import os\n    for _ in range(25):\n        os.write(1, b'x' * 2**20)\n    n = c.numel()\n"
     assert interpreter_runner.measure(vector_add.changed("    n = c.numel()\n", flood)).status is Status.OK
+
+
+LEFT_BEHIND = {
+    "a_fork_that_goes_on": "import os; os.fork()",
+    "another_environment": "import os; os.environ.clear(); os.environ.update(TRITON_INTERPRET='0', TRITON_CACHE_DIR='/proc/nowhere')",
+    "a_folder_that_is_gone": "import os, tempfile; os.chdir(tempfile.mkdtemp()); os.rmdir(os.getcwd())",
+    "another_default_dtype_and_device": "import torch; torch.set_default_dtype(torch.float64); torch.set_default_device('meta')",
+    "few_frames": "import sys; sys.setrecursionlimit(80)",
+    "an_alarm": "import signal; signal.setitimer(signal.ITIMER_REAL, 0.6)",
+    "a_thread_that_ends_the_process": "import os, threading; threading.Timer(0.6, os._exit, [9]).start()",
+    "no_stdout": "import sys; sys.stdout = None",
+}
+
+
+@pytest.mark.parametrize("code", LEFT_BEHIND.values(), ids=LEFT_BEHIND)
+def test_what_a_launch_leaves_behind_is_not_the_next_ones_to_bear(interpreter_runner, vector_add, code):
+    once = f"    if not globals().get('done'):\n        globals()['done'] = True\n        {code}\n    n = c.numel()\n"
+    assert interpreter_runner.measure(vector_add.changed("    n = c.numel()\n", once)).status is Status.OK
+    for number in range(2):
+        after = interpreter_runner.measure(vector_add.job(f"{vector_add.schedule}# {number}\n"))
+        assert after.status is Status.OK, after.message
+        time.sleep(0.35)  # an alarm or a thread would go off
+
+
+@pytest.mark.parametrize("then", ["pass", "while True: pass"], ids=["and_goes_on", "and_hangs"])
+def test_a_grandchild_in_a_session_of_its_own_is_ended_too(interpreter_runner, vector_add, is_running, then):
+    """Killing the child's group alone would leave it."""
+    code = f"    import subprocess\n    subprocess.Popen(['sleep', '86395'], start_new_session=True)\n    {then}\n    n = c.numel()\n"
+    outcome = interpreter_runner.measure(vector_add.changed("    n = c.numel()\n", code))
+    assert outcome.status is (Status.OK if then == "pass" else Status.RUN_TIMEOUT)
+    assert then != "pass" or outcome.message == "it left child processes behind: its process is replaced"
+    assert interpreter_runner.measure(vector_add.job()).status is Status.OK
+    assert not is_running("sleep", "86395")
+
+
+def test_a_cache_folder_that_cannot_be_written_is_no_candidates_fault(vector_add, tmp_path):
+    (tmp_path / "sources").write_text("a file, where a folder should be")
+    unwritable = InterpreterRunner(named_target("sm_90"), cache_dir=tmp_path, timeout_s=60.0)
+    with unwritable as runner, pytest.raises(HostError, match="cannot write.*TILEWRIGHT_CACHE"):
+        runner.measure(vector_add.job())
 
 
 WITHOUT_REFERENCE = """

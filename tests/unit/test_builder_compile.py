@@ -195,6 +195,11 @@ FAILURES = {
     "no launch": ("x = 1\n", Status.LAUNCH_ERROR, "launch"),
     "no kernel": ("def launch(*arguments):\n    pass\n", Status.LAUNCH_ERROR, "launched no kernel"),
     "launch raises": ("def launch(*arguments):\n    raise ValueError('no good')\n", Status.LAUNCH_ERROR, "ValueError: no good"),
+    "launch exits": ("def launch(*arguments):\n    raise SystemExit(4)\n", Status.LAUNCH_ERROR, "SystemExit: 4"),
+    "module exits": ("raise SystemExit(4)\n", Status.COMPILE_ERROR, "does not load: SystemExit: 4"),
+    # Its own fault, and not this machine's: that would end the session.
+    "launch may not": ("def launch(*arguments):\n    raise PermissionError(13, 'Permission denied')\n", Status.LAUNCH_ERROR, "PermissionError"),
+    "module may not": ("raise PermissionError(13, 'Permission denied')\n", Status.COMPILE_ERROR, "PermissionError"),
     "warps": (GEMM.replace("num_warps=4", "num_warps=3"), Status.COMPILE_ERROR, "num_warps must be a power of 2"),
     "registers": (GEMM.replace("num_warps=4", "num_warps=4, maxnreg=16"), Status.COMPILE_ERROR, "Insufficient registers"),
     "tile": (GEMM.replace("BK=64", "BK=48"), Status.COMPILE_ERROR, "of `gemm` (`k = tl.arange(0, BK)`): ValueError: arange's range must be a power of 2"),
@@ -219,3 +224,20 @@ def test_failure_has_a_status_and_a_short_message(builder, name):
 def test_a_compiler_crash_is_a_compile_error(builder):
     outcome = build(builder, "import ctypes\nctypes.CDLL(None).abort()\n", SQUARE)
     assert outcome.status is Status.COMPILE_ERROR and "SIGABRT" in outcome.message
+
+
+LEFT_BEHIND = {
+    "environment": "os.environ.clear(); os.environ.update(TRITON_CACHE_DIR='/proc/nowhere')",
+    "folder": "import tempfile; os.chdir(tempfile.mkdtemp()); os.rmdir(os.getcwd())",
+    "fork": "os.fork()",
+    "stdout": "__import__('sys').stdout = None",
+}
+
+
+@pytest.mark.parametrize("code", LEFT_BEHIND.values(), ids=LEFT_BEHIND)
+def test_what_a_module_leaves_behind_spoils_no_other_build(cache_dir, code):
+    """A verdict on another module would be kept, for later sessions too."""
+    with CompileBuilder(1, cache_dir) as builder:
+        build(builder, f"import os\n\n\ndef launch(*arguments):\n    {code}\n", SQUARE)
+        after = build(builder, f"{GEMM}# after {code!r}\n", SQUARE)
+        assert after.status is Status.OK and not after.cached, after.message

@@ -50,6 +50,17 @@ def test_what_the_reference_has_too_passes():
     assert relative == pytest.approx(0.5)
 
 
+def test_a_nan_that_nobody_wrote_is_not_the_references():
+    output = guarded((4,))
+    output.poison(0)
+    output.tensor[:2] = torch.tensor([1.0, NAN])
+    expected = torch.tensor([1.0, NAN, NAN, NAN])
+    with pytest.raises(CandidateFailed, match="2 of 4 elements were never written"):
+        compare("c", output.tensor, expected, output.pattern(0))
+    output.tensor[2:] = NAN
+    assert compare("c", output.tensor, expected, output.pattern(0)) == (0.0, 0.0)
+
+
 def test_large_values_do_not_overflow_the_norm():
     expected = torch.full((4,), 1e30)
     assert compare("c", expected * 1.01, expected)[0] == pytest.approx(0.01, rel=1e-3)

@@ -13,7 +13,7 @@ import pytest
 
 from tilewright.errors import SpaceError, TemplateError, UsageError
 from tilewright.library import Operator, find_operator, find_operators, shipped_templates
-from tilewright.operator import TensorSpec
+from tilewright.operator import TensorSpec, Tolerance
 from tilewright.target import named_target
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks" / "operators"
@@ -133,7 +133,11 @@ def test_entry_points_name_folders(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("spec", "message"),
-    [("X = 1", "must define SPEC, an OperatorSpec, not None"), (SPEC.replace("NAME", "'other'"), "SPEC is named 'other', and its folder 'scale'")],
+    [
+        ("raise SystemExit(9)", "does not load: SystemExit: 9"),
+        ("X = 1", "must define SPEC, an OperatorSpec, not None"),
+        (SPEC.replace("NAME", "'other'"), "SPEC is named 'other', and its folder 'scale'"),
+    ],
 )
 def test_a_bad_spec_is_an_error_that_names_its_file(tmp_path, spec, message):
     with pytest.raises(UsageError) as caught:
@@ -184,6 +188,10 @@ def test_the_recorded_kernel_is_one_source_for_all_workloads():
     [
         ("flops", lambda w: w.dims["q"], "flops raises KeyError: 'q'"),
         ("tolerance", lambda w: 0.1, "tolerance gives 0.1, of the wrong type"),
+        ("tolerance", lambda w: Tolerance(rel_norm=float("nan"), max_error=1.0, reason=""), "rel_norm is nan; it must be a number of 0 or more"),
+        ("outputs", lambda w: {"c": TensorSpec(shape=(-5,), dtype="float16")}, "shape (-5,): no extent may be below 0"),
+        ("outputs", lambda w: {"c": TensorSpec(shape=(5,), dtype="flaot16")}, "a tensor of dtype 'flaot16'; did you mean 'float16'"),
+        ("flops", lambda w: sys.exit(3), "flops raises SystemExit: 3"),
         ("infer", lambda x, alpha: {}, "infer raises TypeError"),
         ("inputs", lambda w: {"b": TensorSpec(shape=(1,), dtype="float16"), "a": TensorSpec(shape=(1,), dtype="float16")}, "make them the same"),
     ],

@@ -105,6 +105,8 @@ def test_bfloat16_is_refused(interpreter_runner, vector_add):
     [
         ("return made", "return {}", "names differ"),
         ("def reference(workload, inputs):", "def reference(workload, inputs):\n    raise KeyError('gone')", "reference: KeyError: 'gone'"),
+        ("def reference(workload, inputs):", "def reference(workload, inputs):\n    raise SystemExit(3)", "reference: SystemExit: 3"),
+        ("to(wide)}", "to(wide) * float('nan')}", "output 'c' has no finite element"),
         ("import torch", "import torsh", "No module named 'torsh'"),
         ("torch.randn(spec.shape", "torch.randn((7,)", "SPEC.inputs says float32"),
     ],

@@ -29,7 +29,7 @@ class Ahead:
             bind: calls its `launch` in `binding`.
         """
         self.drop()
-        with contextlib.suppress(Exception, SystemExit):
+        with contextlib.suppress(BaseException):
             path = source_file(folder, source["text"], source["hash"])
             module = load_file(path, path.stem)
             self._kept = (source["hash"], module)

@@ -9,8 +9,8 @@ import torch
 
 from tilewright.children.buffers import ALIGNMENT, round_up, span_elements
 
-# The device's page. A kernel's time depends on how its operands lie to pages: allocated one by one, into whatever gaps earlier workloads
-# had left, a normalisation took 3.23 or 3.61 µs by process and a decode GEMM 17.2 or 17.9 (H200, 2026-11-29, measurement_h200.py).
+# The device's page. In every process operands lie at the same places of theirs, rather than in whatever gaps earlier workloads had left: one
+# difference less. It showed in no figure; what made small kernels differ by process was another (decision 0020).
 PAGE_BYTES: Final = 2 * 2**20
 
 

@@ -13,8 +13,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tilewright.children.wire import Handler, leave, serve
+from tilewright.descendants import descendants, kill_all
 
 OPERATIONS: Final = ("ping", "open_ahead", "open", "prepare", "measure", "vendor", "race_begin", "race_enter", "race_run", "retire")
+_TRUSTED: Final = frozenset({"open", "prepare"})
+# Not in a race, whose entrants all share this process; it is asked, and tells, after it.
+_MAY_RETIRE: Final = frozenset({"measure", "vendor", "ping"})
+_OF_CANDIDATES: Final = frozenset({"measure", "vendor", "race_enter", "race_run"})
 
 
 class Bench:
@@ -27,6 +32,8 @@ class Bench:
     def __init__(self, *, forked: bool = False) -> None:
         self._forked = forked
         self._workbench: Any = None
+        self._surroundings: Any = None
+        self._spoiled: tuple[str, ...] = ()
 
     def ready(self) -> Mapping[str, Any]:
         """Import torch and triton, and read the device."""
@@ -43,7 +50,22 @@ class Bench:
         """The workbench's method of that name."""
 
         def handle(payload: dict[str, Any]) -> Mapping[str, Any]:
-            answer: Mapping[str, Any] = getattr(self._workbench, operation)(payload)
+            if operation == "retire":
+                kill_all(descendants(os.getpid()))
+            from tilewright.children.failure import HostFault
+
+            try:
+                answer: dict[str, Any] = getattr(self._workbench, operation)(payload)
+            except HostFault as fault:
+                return {"host_fault": str(fault)}
+            if operation in _TRUSTED:
+                self._keep_surroundings()  # what the operator's own code sets, it means
+            elif operation in _OF_CANDIDATES:
+                self._put_back()
+            if self._spoiled and operation in _MAY_RETIRE and "retire" in answer:
+                answer["retire"] = True
+                if "message" in answer:
+                    answer["message"] = "; ".join(filter(None, (answer["message"], f"it left {' and '.join(self._spoiled)} behind: its process is replaced")))
             return answer
 
         return handle
@@ -51,6 +73,18 @@ class Bench:
     def idle(self) -> None:
         """Work between requests."""
         self._workbench.idle()
+        self._put_back()  # it may have imported the next candidate
+
+    def _keep_surroundings(self) -> None:
+        from tilewright.children.surroundings import Surroundings
+
+        if self._surroundings is not None:
+            self._surroundings.close()
+        self._surroundings = Surroundings()
+
+    def _put_back(self) -> None:
+        if self._surroundings is not None:
+            self._spoiled = self._surroundings.put_back()
 
 
 def main(*, forked: bool = False) -> None:

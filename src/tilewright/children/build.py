@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
@@ -14,11 +15,15 @@ from typing import Any, Final
 from tilewright.children import wire
 from tilewright.children.modules import load_file, source_file, unload
 from tilewright.children.resources import bad_grid, over_limits, summary
+from tilewright.children.wire import text_of
+from tilewright.descendants import descendants, kill_all
 from tilewright.record import Status
 
 _LINES: Final = 3  # guess: what is wrong stands in the first complaints, the rest follows from them
 _LINE_CHARS: Final = 300
 _HOST_FAULTS: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE})
+# A module that opens what it may not is its own fault; it need not have run out of anything.
+_SHORTAGES: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE})
 _KILLED: Final = re.compile(r"ptxas.* failed with error code -\d+")  # by a signal, as for want of memory
 
 
@@ -41,6 +46,11 @@ class Builder:
         """Work after an answer: what the runner would have to do before its first launch of what was built."""
         self._launchers.make()
 
+    def retire(self, _: dict[str, Any]) -> dict[str, Any]:
+        """End this process at once, and what it was left."""
+        kill_all(descendants(os.getpid()))
+        os._exit(0)
+
     def build(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Compile one module for one target.
 
@@ -50,23 +60,30 @@ class Builder:
 
         Returns:
             `status` and `message`; `resources`, `binary` and `files` where everything compiled; `build_s`; `transient` where
-            another try may end otherwise. Or `host_fault`, what the machine lacks, in place of a verdict on the module.
+            another try may end otherwise; `retire` where the module left something in this process that cannot be undone. Or
+            `host_fault`, what the machine lacks, in place of a verdict on the module.
         """
+        from tilewright.children.surroundings import Surroundings
+
         start = time.perf_counter()
+        before = Surroundings()
         try:
             verdict = self._verdict(payload)
         except OSError as error:
             if error.errno not in _HOST_FAULTS:
                 raise
             return {"host_fault": f"{type(error).__name__}: {error}"}
-        return {**verdict, "build_s": time.perf_counter() - start}
+        finally:
+            stays = before.put_back()
+            before.close()
+        return {**verdict, **({"retire": True} if stays else {}), "build_s": time.perf_counter() - start}
 
     def _verdict(self, payload: dict[str, Any]) -> dict[str, Any]:
         path = source_file(Path(payload["folder"]), payload["text"], payload["hash"])
         try:
             module = load_file(path, path.stem)
-        except Exception as error:
-            _raise_host_fault(error)
+        except BaseException as error:
+            _raise_host_fault(error, _SHORTAGES)
             return _failed(Status.COMPILE_ERROR, f"the module does not load: {explain(error)}")
         try:
             return self._compile(module, payload)
@@ -83,8 +100,9 @@ class Builder:
                 workspace = getattr(module, "workspace", None)
                 scratch = standin.scratch(workspace(*arguments) if workspace else None)
                 module.launch(*arguments, *scratch)
-            except Exception as error:
-                _raise_host_fault(error)
+            except BaseException as error:
+                if type(error).__name__ == "CompileFailed":  # what `launch` itself raises is its own fault, such as a file that it may not open
+                    _raise_host_fault(error)
                 return _classified(error)
         if not compiled:
             return _failed(Status.LAUNCH_ERROR, "launch: it launched no kernel")
@@ -109,7 +127,7 @@ def _failed(status: Status, message: str) -> dict[str, Any]:
     return {"status": status, "message": message}
 
 
-def _classified(error: Exception) -> dict[str, Any]:
+def _classified(error: BaseException) -> dict[str, Any]:
     if type(error).__name__ != "CompileFailed":
         return _failed(Status.LAUNCH_ERROR, f"launch: {explain(error)}")
     cause = error.__cause__ or error
@@ -119,11 +137,11 @@ def _classified(error: Exception) -> dict[str, Any]:
     return {**_failed(Status.OUT_OF_RESOURCES if exceeded else Status.COMPILE_ERROR, explain(cause)), **({"transient": True} if killed else {})}
 
 
-def _raise_host_fault(error: BaseException) -> None:
+def _raise_host_fault(error: BaseException, faults: Collection[int] = _HOST_FAULTS) -> None:
     """Raise what tells of this machine, now, and not of the module: no room, no right to write, no memory."""
     seen: BaseException | None = error
     while seen is not None:
-        if isinstance(seen, MemoryError) or (isinstance(seen, OSError) and seen.errno in _HOST_FAULTS):
+        if isinstance(seen, MemoryError) or (isinstance(seen, OSError) and seen.errno in faults):
             raise seen
         seen = seen.__cause__
 
@@ -148,7 +166,7 @@ def explain(error: BaseException) -> str:
         if reason.__cause__ is None:
             break
         reason = reason.__cause__
-    text = getattr(reason, "error_message", None) or str(reason)
+    text = getattr(reason, "error_message", None) or text_of(reason)
     inner = "" if reason is error or type(reason).__name__ == name else f"{type(reason).__name__}: "
     return f"{name}{place}: {inner}{_short(str(text).splitlines()) or 'no message'}"
 
@@ -165,7 +183,7 @@ def _short(lines: list[str]) -> str:
 def main() -> None:
     """Serve build requests until the parent is done."""
     builder = Builder()
-    handlers: Mapping[str, wire.Handler] = {"build": builder.build}
+    handlers: Mapping[str, wire.Handler] = {"build": builder.build, "retire": builder.retire}
     wire.serve(handlers, builder.ready, idle=builder.idle)
     wire.leave()
 

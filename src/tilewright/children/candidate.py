@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from tilewright.children.buffers import Guarded, torch_dtype
-from tilewright.children.failure import classify
+from tilewright.children.failure import HostFault, classify
 from tilewright.children.modules import load_file, source_file, unload
 from tilewright.children.operands import Operands
 
@@ -43,7 +43,7 @@ class Candidate:
                 Guarded(f"scratch {index}", tuple(int(extent) for extent in shape), torch_dtype(dtype), None, self._device)
                 for index, (shape, dtype) in enumerate(wanted)
             ]
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise classify(error, "workspace", operands.synchronize) from error
 
     def checked_call(self, operands: Operands, scratch: Sequence[Guarded]) -> Callable[[], None]:
@@ -79,11 +79,15 @@ def loaded(
 
     Raises:
         CandidateFailed: it does not import, or has no `launch`.
+        HostFault: its file cannot be written.
     """
-    path = source_file(folder, source["text"], source["hash"])
+    try:
+        path = source_file(folder, source["text"], source["hash"])
+    except OSError as error:
+        raise HostFault(f"cannot write a rendered module below {folder}: {error}; free it, or name another cache folder in TILEWRIGHT_CACHE") from error
     try:
         module = ahead(source["hash"]) or load_file(path, path.stem)
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise classify(error, "importing the rendered module", synchronize) from error
     try:
         try:

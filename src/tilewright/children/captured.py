@@ -67,9 +67,13 @@ def capture(calls: Sequence[Callable[[], Any]], count: int, device: Any) -> Capt
 
 @functools.cache
 def _driver() -> Any:
+    """The driver's library, where it has what is asked of it."""
+    if torch.version.cuda is None:  # another vendor's streams, whatever libraries lie on this machine
+        return None
     try:
-        return ctypes.CDLL("libcuda.so.1")
-    except OSError:  # another vendor's device
+        driver = ctypes.CDLL("libcuda.so.1")
+        return driver if driver.cuStreamGetCaptureInfo_v2 and driver.cuGraphGetNodes else None
+    except (OSError, AttributeError):  # no driver, or one older than 11.3: kernels go uncounted, and graphs are replayed as ever
         return None
 
 

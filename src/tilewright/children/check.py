@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from tilewright.children.buffers import Guarded, copy_exact, differs
+from tilewright.children.buffers import Guarded, bits_of, copy_exact, differs
 from tilewright.children.failure import CandidateFailed, classify
 from tilewright.children.operands import REFERENCE, Operands
 from tilewright.operator import Tolerance
@@ -88,7 +88,7 @@ def _run(operands: Operands, call: Callable[[], Any], scratch: Sequence[Guarded]
     try:
         returned = call()
         operands.synchronize()
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         raise classify(error, "first launch" if run == 0 else "second launch", operands.synchronize) from error
     run_s = time.perf_counter() - started
     if returned is None:
@@ -119,7 +119,7 @@ def _blamed_on_scratch(
             returned = call()
             again = _returned(operands, returned) if returned is not None else [output.tensor for output in operands.outputs]
             changed.append(any(bool(differs(first, second)) for first, second in zip(kept, again, strict=True)))
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             broken = error if isinstance(error, CandidateFailed) else classify(error, "a further launch", operands.synchronize)
             return broken if broken.poisoned else failed
     if changed != [False, True]:
@@ -235,6 +235,8 @@ def compare(name: str, tensor: Any, expected: Any, poison: int | None = None) ->
     got, wanted = tensor.double(), expected.double()
     odd = ~(got.isfinite() & wanted.isfinite())
     bad = odd & ~((got == wanted) | (got.isnan() & wanted.isnan()))
+    if poison is not None and tensor.dtype.is_floating_point:
+        bad |= odd & _is_poison(tensor, poison)  # a NaN that nobody wrote is no right NaN
     count = int(bad.sum())
     if count:
         raise CandidateFailed(Status.WRONG_RESULT, _odd(name, tensor, bad, count, poison))
@@ -254,11 +256,14 @@ def _odd(name: str, tensor: Any, bad: Any, count: int, poison: int | None) -> st
     first = _place(int(bad.flatten().nonzero()[0]), tuple(tensor.shape))
     value = float(tensor[tuple(first)])
     if poison is not None and tensor.dtype.is_floating_point:
-        bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[tensor.element_size()]
-        unwritten = int(((tensor.view(bits) == poison) & bad).sum())
+        unwritten = int((_is_poison(tensor, poison) & bad).sum())
         if unwritten:
             return f"output {name!r}: {unwritten:,} of {total:,} elements were never written, or from scratch that nobody wrote; the first wrong one at {first}"
     return f"output {name!r}: {count:,} of {total:,} elements are NaN or infinite where the reference is not, or the reverse; first at {first}: {value}"
+
+
+def _is_poison(tensor: Any, poison: int) -> Any:
+    return bits_of(tensor) == poison
 
 
 def _place(flat: int, shape: tuple[int, ...]) -> list[int]:

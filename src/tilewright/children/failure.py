@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import torch
 
+from tilewright.children.wire import text_of
 from tilewright.record import Check, Status
 
 _MESSAGE_CHARS: Final = 4000  # guess: an exception's text, not the whole PTX that some carry
@@ -50,18 +51,23 @@ def classify(error: BaseException, what: str, synchronize: Callable[[], Any]) ->
         what: what was being done, for the message.
         synchronize: waits for the device; it raises again where the context is broken, which is the surest sign.
     """
-    message = f"{what}: {type(error).__name__}: {error}"
-    if _POISONED.search(str(error)):
+    text = text_of(error)
+    message = f"{what}: {type(error).__name__}: {text}"
+    if _POISONED.search(text):
         return CandidateFailed(Status.CRASH, message, poisoned=True)
     try:
         synchronize()
     except Exception as second:
-        return CandidateFailed(Status.CRASH, f"{message} (then {type(second).__name__}: {second})", poisoned=True)
-    if type(error).__name__ in ("OutOfResources", "OutOfMemoryError") or isinstance(error, MemoryError) or _RESOURCES.search(str(error)):
+        return CandidateFailed(Status.CRASH, f"{message} (then {type(second).__name__}: {text_of(second)})", poisoned=True)
+    if type(error).__name__ in ("OutOfResources", "OutOfMemoryError") or isinstance(error, MemoryError) or _RESOURCES.search(text):
         return CandidateFailed(Status.OUT_OF_RESOURCES, message)
     if type(error).__name__ in ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError"):
         return CandidateFailed(Status.COMPILE_ERROR, message)
     return CandidateFailed(Status.LAUNCH_ERROR, message)
+
+
+class HostFault(Exception):
+    """This machine lacks what a measurement needs, such as room on its disk: nobody's candidate is to blame."""
 
 
 class OperatorFault(Exception):

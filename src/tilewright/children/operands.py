@@ -93,7 +93,7 @@ class Operands:
             return call()
         except OperatorFault:
             raise
-        except Exception as error:
+        except BaseException as error:  # SystemExit among them: it is the operator's all the same
             if is_device_memory_error(error):
                 advice = "end what else runs there, or take a smaller workload"
                 raise OperatorFault(f"{self.workload.key} needs more device memory than is free ({error}); {advice}") from error
@@ -193,6 +193,9 @@ class Operands:
         for name, spec in self._output_specs.items():
             if tuple(expected[name].shape) != tuple(spec.shape):
                 raise ValueError(f"output {name!r} has shape {tuple(expected[name].shape)}, SPEC.outputs says {tuple(spec.shape)}")
+            # Whatever a candidate computes, there is nothing to compare with. At the first draw alone: it waits for the device.
+            if self._epoch == 1 and expected[name].numel() and not bool(expected[name].isfinite().any()):
+                raise ValueError(f"output {name!r} has no finite element, only NaN or infinity")
         return expected
 
     @staticmethod

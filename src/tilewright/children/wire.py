@@ -52,6 +52,7 @@ def serve(
         # A compiler that outlives this child must not hold the pipe open: the parent reads its closing as our death.
         os.set_inheritable(descriptor, False)
     die_with_parent(options.parent)
+    mine = os.getpid()
     with os.fdopen(options.fd_in, "rb") as requests, os.fdopen(options.fd_out, "wb") as replies:
         try:
             told = info() if callable(info) else info
@@ -61,10 +62,19 @@ def serve(
         _send(replies, {"ready": True, "info": dict(told)})
         for line in requests:
             request = json.loads(line)
-            _send(replies, {"id": request["id"], **_answer(handlers, request)})
+            answer = _answer(handlers, request)
+            _leave_to(mine)
+            _send(replies, {"id": request["id"], **answer})
             if idle is not None:
                 with contextlib.suppress(Exception):
                     idle()
+                _leave_to(mine)
+
+
+def _leave_to(pid: int) -> None:
+    """End a copy of the child that code it ran has forked, and that came back from it: it would answer too, and take the next request."""
+    if os.getpid() != pid:
+        os._exit(0)
 
 
 def leave() -> NoReturn:
@@ -75,10 +85,18 @@ def leave() -> NoReturn:
     os._exit(0)
 
 
+def text_of(error: BaseException) -> str:
+    """An exception's text, where its class can tell one: a candidate may bring its own."""
+    try:
+        return str(error)
+    except BaseException as broken:
+        return f"its text raises {type(broken).__name__}"
+
+
 def describe(error: BaseException) -> dict[str, str]:
     """An exception as an error frame has it: class name, message, and the innermost frames of its traceback."""
     frames = "".join(traceback.format_tb(error.__traceback__)[-_TRACEBACK_FRAMES:])
-    return {"class": type(error).__name__, "message": str(error)[:_MESSAGE_CHARS], "traceback": frames[-_MESSAGE_CHARS:]}
+    return {"class": type(error).__name__, "message": text_of(error)[:_MESSAGE_CHARS], "traceback": frames[-_MESSAGE_CHARS:]}
 
 
 def _answer(handlers: Mapping[str, Handler], request: Mapping[str, Any]) -> dict[str, Any]:

@@ -268,7 +268,7 @@ class Workbench:
                 )
         except OperatorFault:
             raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
             raise classify(error, "timing", operands.synchronize) from error
         result["phases_ms"].update(timed.phases_ms)
         anchor, latency = (None, None) if anchors is None else (anchors.told(kind, timed.anchor_us), anchors.told("latency", timed.latency_us))

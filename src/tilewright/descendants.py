@@ -1,0 +1,31 @@
+"""Processes below a process, wherever they have put themselves: one in a session of its own outlives the killing of its parent's group."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+
+def descendants(pid: int) -> list[int]:
+    """Ids of the children of a process, of theirs, and so on; none where the system does not tell (`/proc/PID/task/TID/children`, Linux).
+
+    One whose parent has ended is another's child by then, and not among them.
+    """
+    found: list[int] = []
+    waiting = [pid]
+    while waiting:
+        for listed in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
+            with suppress(OSError, ValueError):
+                children = [int(child) for child in listed.read_text().split()]
+                found += children
+                waiting += children
+    return found
+
+
+def kill_all(pids: list[int]) -> None:
+    """Send SIGKILL to each that is still there and ours."""
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
