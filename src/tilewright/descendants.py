@@ -16,7 +16,11 @@ def descendants(pid: int) -> list[int]:
     found: list[int] = []
     waiting = [pid]
     while waiting:
-        for listed in Path(f"/proc/{waiting.pop()}/task").glob("*/children"):
+        try:
+            lists = list(Path(f"/proc/{waiting.pop()}/task").glob("*/children"))
+        except OSError:  # it ended while it was looked at
+            continue
+        for listed in lists:
             with suppress(OSError, ValueError):
                 children = [int(child) for child in listed.read_text().split()]
                 found += children

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import jinja2
 from jinja2 import nodes
-from jinja2.runtime import Context, Macro
+from jinja2.runtime import Context, LoopContext, Macro
 from jinja2.sandbox import SandboxedEnvironment
 
 from tilewright.declare import Cfg
@@ -74,10 +74,12 @@ class Environment(SandboxedEnvironment):
                 kwargs.pop("_loop_vars", None)  # Jinja adds them to calls in loops and blocks, for functions that take a context
                 kwargs.pop("_block_vars", None)
             return __obj(*args, **kwargs)
-        if kind is not Macro:
-            return super().call(__context, __obj, *args, **kwargs)
-        step(__context, MACRO_STEPS)
-        return Verbatim(super().call(__context, __obj, *args, **kwargs))
+        if kind is Macro:
+            step(__context, MACRO_STEPS)
+        elif kind is LoopContext and args:  # a loop that calls itself, over other things than its own
+            args = (counted(__context, args[0]), *args[1:])
+        result = super().call(__context, __obj, *args, **kwargs)
+        return Verbatim(result) if kind is Macro else result
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """The one operator that is intercepted: a power, whose size is bounded."""

@@ -42,7 +42,7 @@ class Guardian:
         self._tell(f"-{group}\n")
 
     def _tell(self, line: str) -> None:
-        with self._lock, suppress(OSError):  # without it, children are ended by the kernel, and theirs stay
+        with self._lock, suppress(OSError, ValueError):  # without it (or once it was closed), children are ended by the kernel, and theirs stay
             if self._process is None:
                 quiet = subprocess.DEVNULL
                 command = [sys.executable, "-I", "-S", "-c", _SCRIPT]

@@ -58,7 +58,7 @@ def bounded_range(*arguments: int) -> range:
         TemplateError: it is longer.
     """
     made = range(*arguments)
-    if len(made) > MOST_STEPS:
+    if made[MOST_STEPS:]:  # `len` refuses one of more than 2**63
         raise TemplateError(f"range{arguments!r} has more than {MOST_STEPS:,} numbers")
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tilewright.bulk.stats import failure_kind, stats_of_files
 from tilewright.codec import encode_line
 from tilewright.commands.log_stats import sum_up
 from tilewright.errors import LogError, SchemaTooNew, UsageError
+from tilewright.finding import Finding
 from tilewright.lint import lint
 from tilewright.log import TuningLog
 from tilewright.record import Anchor, Line, Measurement, Racer, RaceRecord, Record, SessionEnd, SessionStart, Status, TrialStart, VendorRecord
@@ -106,6 +108,12 @@ def write(path: Path, rng: random.Random, *, faults: float) -> None:
     path.write_bytes(text + b"\n" * rng.randrange(2))
 
 
+def inspect(number: int, record: Record) -> Iterator[Finding]:
+    """Says which record a look-up reaches, and by which time."""
+    assert record.measurement is not None
+    yield Finding(number=number, rule="reached", severity="note", message=f"{record.trial} at {record.measurement.ranked_us}")
+
+
 @pytest.fixture(params=[(300, 1), (2_000, 3), (1 << 18, 2)], ids=["tiny blocks", "small blocks", "one block"])
 def split(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks and processes of several sizes, so that every seam is met."""
@@ -128,7 +136,7 @@ def test_parts_give_what_the_whole_gives(tmp_path: Path, faults: float) -> None:
                 lint_file(path, floor_us=lambda workload, target: 1.0, templates={})
             continue
         options: dict[str, Any] = {"floor_us": lambda workload, target: 1.0, "templates": {"m": frozenset({"new"})}}
-        assert lint_file(path, **options) == (len(contents.lines), lint(contents, **options)), f"seed {seed}"
+        assert lint_file(path, **options, inspect=inspect) == (len(contents.lines), lint(contents, **options, inspect=inspect)), f"seed {seed}"
         whole = with_vendors(best_entries(contents.lines), vendor_times(line for line in contents.lines if isinstance(line, VendorRecord)))
         assert best_text(best_of_files([path])) == best_text(whole), f"seed {seed}"
         said: tuple[list[str], list[str]] = ([], [])

@@ -120,6 +120,17 @@ def test_an_operators_own_fault_is_named_and_costs_nothing(interpreter_runner, v
     assert interpreter_runner.measure(vector_add.job()).status is Status.OK
 
 
+def test_a_reference_may_come_in_eight_bits(interpreter_runner, vector_add, tmp_path):
+    reference = (vector_add.folder / "reference.py").read_text()
+    rough = vector_add.with_files(
+        tmp_path / "vector_add",
+        reference=reference.replace('inputs["a"].to(wide) + inputs["b"].to(wide)', '(inputs["a"] + inputs["b"]).to(torch.float8_e4m3fn)'),
+    )
+    assert rough.folder != vector_add.folder and "float8" in (rough.folder / "reference.py").read_text()
+    outcome = interpreter_runner.measure(rough.job())
+    assert outcome.status is Status.WRONG_RESULT and "allowed 0.001" in outcome.message
+
+
 def test_target_and_toolchain(interpreter_runner):
     assert interpreter_runner.target == named_target("sm_90").interpreted()
     assert interpreter_runner.toolchain.triton.startswith("3.") and interpreter_runner.toolchain.torch

@@ -179,6 +179,19 @@ def with_estimates(*sources: float) -> list[PastResult]:
     return [replace(result, estimate_us=10.0) for rows in sources for result in results(rows)]
 
 
+def test_a_history_that_is_not_believed_leaves_the_first_builds_to_chance():
+    """They were the first of the space in its order: a regression without trust likes all points alike."""
+
+    def first(past: list[PastResult]) -> list[Config]:
+        proposer = make_proposer("cost", SPACE, seed=0, past=past, features=(6.0,), estimate=lambda config, resources: 10.0 if resources else math.nan)
+        return [wanted for _ in range(3) for wanted in proposer.widen(4)]
+
+    scrambled = [replace(result, estimate_us=10.0) for rows in (5.0, 7.0, 8.0) for result in results(rows, scrambled=True)]
+    told = Past(Pool(SPACE, seed=0).encoding, scrambled, (6.0,), estimated=True)
+    assert told.tried and told.trust == 0
+    assert first(scrambled) == first([]) and len({config["m"] for config in first(scrambled)}) > 1
+
+
 def test_a_history_that_misleads_beside_an_estimate_costs_no_more_than_noise():
     def estimate(config: Config, resources: Resources | None) -> float:
         return time_us(config, 6.0) * math.exp(0.4 * random.Random(f"{sorted(config.items())} estimate").random())

@@ -25,6 +25,11 @@ FOREVER = {
     "nested": (NESTED, "more than 1,000,000 steps"),
     "at_some_points": (f"{{%- if tile == 2 -%}}{NESTED}{{%- endif -%}}", "more than 1,000,000 steps"),
     "macro": ("{%- set text = f(100) -%}", "more than 1,000,000 steps"),
+    "recursive": (
+        "{%- for x in range(10) recursive -%}{%- if loop.depth < 100 -%}{%- set text = loop(range(10)) -%}{%- endif -%}{%- endfor -%}",
+        "more than 1,000,000 steps",
+    ),
+    "range_of_more_than_a_word": ("{%- set all = range(10 ** 30) | list -%}", r"range\(1000000000000000000000000000000,\) has more than"),
     "range": ("{%- set all = range(10 ** 12) | list -%}", r"range\(1000000000000,\) has more than"),
     "power": ("{%- set huge = 10 ** (10 ** 10) -%}", "10 .. 10000000000 has more than 4,096 bits"),
 }

@@ -16,7 +16,8 @@ from tilewright.logfile import stable_size
 P = TypeVar("P")
 # Larger logs are folded in parts: 11 MB (10,000 records) take 0.2 CPU-seconds to read whole, and 0.08 in parts (AMD EPYC, 2026-11).
 LARGE_BYTES: Final = 4 * 2**20
-# Blocks decode fastest where they stay in the core's cache: 2.6 µs a record at 2**18 and 2**20, 3.8 at 2**22 (AMD EPYC, 2026-11).
+# Blocks decode fastest where they stay in the core's cache: 2.6 µs a record at 2**18 and 2**20, 3.8 at 2**22 (AMD EPYC, 2026-11). From 2**18 on, malloc
+# asks the kernel for each anew: 0.2 page faults a record, 0.5 µs (decision 0019).
 BLOCK_BYTES: Final = 2**17
 _MOST_PROCESSES: Final = 8  # guess: beyond, the disk or memory is the limit
 # Of each process, so that where other work slows a core down the others take more of them. guess: more would put more together at the end

@@ -136,6 +136,11 @@ def bits_of(tensor: Any) -> Any:
     return tensor.view(_BITS[tensor.element_size()])
 
 
+def finite(tensor: Any) -> Any:
+    """A bool tensor on the device: which elements are neither NaN nor infinite. torch cannot say so of every 8-bit float (2.13: not of `float8_e4m3fn`)."""
+    return (tensor.float() if tensor.element_size() == 1 else tensor).isfinite()
+
+
 def differs(tensor: Any, other: Any) -> Any:
     """A bool tensor on the device: whether any bit of the elements differs (NaN equals the same NaN)."""
     return (bits_of(tensor) != bits_of(other)).any()

@@ -12,7 +12,7 @@ import torch
 
 from tilewright.canonical import sha256_text
 from tilewright.children.arena import packed_copies
-from tilewright.children.buffers import Guarded, copy_exact, differs, torch_dtype
+from tilewright.children.buffers import Guarded, copy_exact, differs, finite, torch_dtype
 from tilewright.children.draw_cost import DrawCost
 from tilewright.children.failure import OperatorFault, is_device_memory_error, operator_fault
 from tilewright.children.modules import operator_module
@@ -178,7 +178,7 @@ class Operands:
             named = dict(zip(self._output_specs, outputs if isinstance(outputs, tuple | list) else [outputs], strict=False))
             if [tuple(tensor.shape) for tensor in named.values()] != [tuple(spec.shape) for spec in self._output_specs.values()]:
                 failed.append(f"{name}: outputs of other shapes than SPEC.outputs says")
-            elif not all(bool(tensor.isfinite().all()) for tensor in named.values()):
+            elif not all(bool(finite(tensor).all()) for tensor in named.values()):
                 failed.append(f"{name}: NaN or infinity")
             else:
                 found[name] = {key: copy_exact(tensor) for key, tensor in named.items()}
@@ -194,7 +194,7 @@ class Operands:
             if tuple(expected[name].shape) != tuple(spec.shape):
                 raise ValueError(f"output {name!r} has shape {tuple(expected[name].shape)}, SPEC.outputs says {tuple(spec.shape)}")
             # Whatever a candidate computes, there is nothing to compare with. At the first draw alone: it waits for the device.
-            if self._epoch == 1 and expected[name].numel() and not bool(expected[name].isfinite().any()):
+            if self._epoch == 1 and expected[name].numel() and not bool(finite(expected[name]).any()):
                 raise ValueError(f"output {name!r} has no finite element, only NaN or infinity")
         return expected
 

@@ -158,8 +158,7 @@ class Workbench:
                 # A run in the interpreter may take seconds; then its own shape must do.
                 affordable = not self._interpreted or verdict.run_s < _LONGEST_EXTRA_S
                 neighbours = [Workload(**named) for named in payload["neighbours"]] if affordable else []
-                ragged = check_neighbour(candidate, neighbours, lambda workload: self._stock.neighbour(payload, workload))
-                result["check"]["ragged"] = ragged
+                result["check"]["ragged"] = check_neighbour(candidate, neighbours, lambda workload: self._stock.neighbour(payload, workload))
                 result["phases_ms"]["ragged"] = ms_since(began)
                 calls = [candidate.call(arguments, scratch) for arguments in operands.sets()]
                 self._time(operands, result, call, calls, verdict.run_s, payload["cut_above_us"])

@@ -193,8 +193,8 @@ class TimeModel:
         return min(self.times.values())
 
     def informed(self) -> bool:
-        """Whether there is anything to go by: an estimate that speaks, or a time."""
-        return bool(self.times) or bool(self._expected) or (self._estimate is not None and bool(np.isfinite(self._physics).any()))
+        """Whether there is anything to go by: an estimate that speaks, a time, or other workloads' results that are believed."""
+        return bool(self.times) or self._expected.trust > 0 or (self._estimate is not None and bool(np.isfinite(self._physics).any()))
 
     @property
     def led(self) -> bool:
