@@ -58,10 +58,11 @@ class Bench:
                 answer: dict[str, Any] = getattr(self._workbench, operation)(payload)
             except HostFault as fault:
                 return {"host_fault": str(fault)}
+            finally:
+                if operation in _OF_CANDIDATES:
+                    self._put_back()
             if operation in _TRUSTED:
                 self._keep_surroundings()  # what the operator's own code sets, it means
-            elif operation in _OF_CANDIDATES:
-                self._put_back()
             if self._spoiled and operation in _MAY_RETIRE and "retire" in answer:
                 answer["retire"] = True
                 if "message" in answer:

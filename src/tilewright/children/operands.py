@@ -14,7 +14,7 @@ from tilewright.canonical import sha256_text
 from tilewright.children.arena import packed_copies
 from tilewright.children.buffers import Guarded, copy_exact, differs, finite, torch_dtype
 from tilewright.children.draw_cost import DrawCost
-from tilewright.children.failure import OperatorFault, is_device_memory_error, operator_fault
+from tilewright.children.failure import HostFault, OperatorFault, is_device_memory_error, operator_fault
 from tilewright.children.modules import operator_module
 from tilewright.operator import OperatorSpec, TensorSpec, Tolerance
 from tilewright.roofline import operand_sets, set_bytes
@@ -91,7 +91,7 @@ class Operands:
     def _guarded(self, what: str, call: Callable[[], Any]) -> Any:
         try:
             return call()
-        except OperatorFault:
+        except (OperatorFault, HostFault):
             raise
         except BaseException as error:  # SystemExit among them: it is the operator's all the same
             if is_device_memory_error(error):
@@ -170,6 +170,8 @@ class Operands:
             try:
                 outputs = call()
                 self.synchronize()
+            except HostFault:
+                raise
             except Exception as error:
                 failed.append(f"{name}: {type(error).__name__}: {error}")
                 continue
