@@ -94,7 +94,7 @@ def anchored_us(median_us: float, *, anchor: Anchor | None, latency: Anchor | No
         kernels: of one call: what the short kernel took too long or too short, each of them did.
     """
     time_us = median_us
-    if latency is not None and kernels:
+    if latency is not None and latency.median_us and kernels:
         time_us = max(time_us - kernels * (latency.median_us - latency.nominal_us), _LEAST_SHARE * time_us)
     elif anchor is None or not anchor.median_us:
         return None

@@ -28,6 +28,11 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def kill_own() -> None:
+    """End all that this process has started, as it is about to end itself."""
+    kill_all(descendants(os.getpid()))
+
+
 def kill_all(pids: list[int]) -> None:
     """Send SIGKILL to each that is still there and ours."""
     for pid in pids:

@@ -75,6 +75,12 @@ def typed_key(value: object) -> tuple[object, ...]:
     return (value.__class__, value)
 
 
+def extent_of(value: Value) -> int:
+    """The extent that a value stands for where it is a tile's: the innermost part of a split, or a whole number; 0 for what is neither."""
+    inner = value[-1] if isinstance(value, list) and value else value
+    return inner if isinstance(inner, int) and not isinstance(inner, bool) else 0
+
+
 def copied(config: Config) -> dict[str, Value]:
     """A config that shares no list with another."""
     return {name: list(value) if isinstance(value, list) else value for name, value in config.items()}

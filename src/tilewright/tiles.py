@@ -8,8 +8,9 @@ from dataclasses import replace
 from math import ceil, prod
 from typing import Final
 
+from tilewright.knobs import extent_of
 from tilewright.operator import OperatorSpec
-from tilewright.record import Config, Value
+from tilewright.record import Config
 from tilewright.workload import Workload
 
 # A tile's extent along a dim `m`, as people name it: m, BM, BLOCK_M, BLOCK_SIZE_M, tile_m, bs_m.
@@ -40,7 +41,7 @@ def tile_counter(spec: OperatorSpec, workload: Workload) -> Callable[[Config], i
         if names not in found:
             found[names] = knobs(names)
         pairs = found[names]
-        sides = [(extent, _side(config[name])) for name, extent in pairs or ()]
+        sides = [(extent, extent_of(config[name])) for name, extent in pairs or ()]
         return prod(ceil(extent / side) for extent, side in sides) if sides and all(side > 0 for _, side in sides) else None
 
     return count
@@ -58,9 +59,3 @@ def _extents(spec: OperatorSpec, workload: Workload) -> dict[str, int]:
     except Exception:  # the author's function: it may refuse such a workload
         return {}
     return found if prod(found.values()) == here else {}
-
-
-def _side(value: Value) -> int:
-    """A tile's extent: the innermost part of a split; 0 where the value is no number."""
-    inner = value[-1] if isinstance(value, list) and value else value
-    return inner if isinstance(inner, int) and not isinstance(inner, bool) else 0

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from tilewright import anchoring
 from tilewright.anchoring import COMPUTE_EXPONENT, anchor_plans, anchored_us
 from tilewright.measured import Anchor, Measurement
+from tilewright.protocols import GRAPH_PROTOCOL
 from tilewright.sampling import measurement
 from tilewright.target import named_target
 
@@ -35,6 +37,7 @@ def test_where_no_anchor_tells_anything_the_time_is_as_measured() -> None:
     assert anchored_us(4.0, anchor=None, latency=None, kernels=1.0) is None
     assert anchored_us(4.0, anchor=anchor("memory", 0.0), latency=None, kernels=1.0) is None
     assert anchored_us(4.0, anchor=None, latency=anchor("latency", 3.1, 3.0), kernels=None) is None
+    assert anchored_us(4.0, anchor=None, latency=anchor("latency", 0.0, 3.0), kernels=1.0) is None
     assert measurement("graph/3", [4.0, 4.2, 4.1]).ranked_us == 4.1
 
 
@@ -50,3 +53,10 @@ def test_only_a_target_that_was_measured_has_a_short_kernel() -> None:
     plans = anchor_plans(target)
     assert plans["latency"].copy_bytes * 40 <= plans["memory"].copy_bytes
     assert "latency" not in anchor_plans(replace(target, name="NVIDIA H100"))
+
+
+def test_what_is_in_no_setting_of_the_protocol_stays_with_its_name() -> None:
+    """Who changes one of these needs a new name for the protocol: times before and after do not compare."""
+    anchors = pytest.importorskip("tilewright.children.anchors", exc_type=ImportError)
+    held = anchoring.LATENCY_US["NVIDIA H200"], anchoring._LEAST_SHARE, dict(anchors._CALLS)
+    assert (GRAPH_PROTOCOL, held) == ("graph/3", (2.8, 0.5, {"compute": 1, "memory": 2, "latency": 40}))

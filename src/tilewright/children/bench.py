@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from tilewright.children.wire import Handler, leave, serve
-from tilewright.descendants import descendants, kill_all
+from tilewright.descendants import kill_own
 
 OPERATIONS: Final = ("ping", "open_ahead", "open", "prepare", "measure", "vendor", "race_begin", "race_enter", "race_run", "retire")
 _TRUSTED: Final = frozenset({"open", "prepare"})
@@ -51,7 +51,7 @@ class Bench:
 
         def handle(payload: dict[str, Any]) -> Mapping[str, Any]:
             if operation == "retire":
-                kill_all(descendants(os.getpid()))
+                kill_own()
             from tilewright.children.failure import HostFault
 
             try:

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.knobs import Knob
+from tilewright.knobs import Knob, Value, extent_of
 from tilewright.record import Config
 
 Matrix = NDArray[np.float64]
@@ -143,6 +143,6 @@ def _scaled(column: list[Any]) -> Matrix | None:
     return None if span == 0 else (values - values.min()) / span
 
 
-def _size(value: Any) -> float:
-    inner = value[-1] if isinstance(value, list) and value else value
-    return float(np.log2(inner)) if isinstance(inner, int) and not isinstance(inner, bool) and inner > 0 else float(np.nan)
+def _size(value: Value) -> float:
+    extent = extent_of(value)
+    return float(np.log2(extent)) if extent > 0 else float(np.nan)
