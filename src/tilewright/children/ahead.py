@@ -11,7 +11,7 @@ from typing import Any
 from triton.backends import backends
 from triton.runtime.jit import JITFunction
 
-from tilewright.children.modules import load_file, source_file, unload
+from tilewright.children.modules import load_rendered, source_file, unload
 
 
 class Ahead:
@@ -31,7 +31,7 @@ class Ahead:
         self.drop()
         with contextlib.suppress(BaseException):
             path = source_file(folder, source["text"], source["hash"])
-            module = load_file(path, path.stem)
+            module = load_rendered(path)
             self._kept = (source["hash"], module)
             bind(module)
 

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from tilewright.children import wire
-from tilewright.children.modules import load_file, source_file, unload
+from tilewright.children.modules import load_rendered, source_file, unload
 from tilewright.children.resources import bad_grid, over_limits, summary
 from tilewright.children.wire import text_of
 from tilewright.descendants import kill_own
@@ -81,7 +81,7 @@ class Builder:
     def _verdict(self, payload: dict[str, Any]) -> dict[str, Any]:
         path = source_file(Path(payload["folder"]), payload["text"], payload["hash"])
         try:
-            module = load_file(path, path.stem)
+            module = load_rendered(path)
         except BaseException as error:
             _raise_host_fault(error, _SHORTAGES)
             return _failed(Status.COMPILE_ERROR, f"the module does not load: {explain(error)}")

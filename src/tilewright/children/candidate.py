@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.children.buffers import Guarded, torch_dtype
 from tilewright.children.failure import HostFault, classify
-from tilewright.children.modules import load_file, source_file, unload
+from tilewright.children.modules import load_rendered, source_file, unload
 from tilewright.children.operands import Operands
 
 
@@ -86,7 +86,7 @@ def loaded(
     except OSError as error:
         raise HostFault(f"cannot write a rendered module below {folder}: {error}; free it, or name another cache folder in TILEWRIGHT_CACHE") from error
     try:
-        module = ahead(source["hash"]) or load_file(path, path.stem)
+        module = ahead(source["hash"]) or load_rendered(path)
     except BaseException as error:
         raise classify(error, "importing the rendered module", synchronize) from error
     try:

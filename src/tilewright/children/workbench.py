@@ -297,4 +297,4 @@ class Workbench:
         return self._sensors
 
     def _allocated(self) -> int:
-        return 0 if self._interpreted else int(torch.cuda.memory_allocated(self._device))
+        return 0 if self._interpreted else int(torch.cuda.memory_stats_as_nested_dict(self._device)["allocated_bytes"]["all"]["current"])
