@@ -2,8 +2,9 @@
 
     python benchmarks/call_overhead.py --out DIR
 
-Prints a table of host µs a call (median over batches; the device is let to finish between batches, and is never waited for within one), what
-happens after `warm()`, and the first call of a fresh process with precompiled kernels. Writes call_overhead.json. Takes some 60 s.
+Prints a table of host µs a call (median over batches, the ways taking turns; the device is let to finish between batches, and is never waited
+for within one), the dispatcher's next to the others' (median over turns), what happens after `warm()`, and the first call of a fresh process with
+precompiled kernels. Writes call_overhead.json. Takes some 60 s.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from tilewright.runtime.kernels import Recorder
 from tilewright.runtime.precompiled import precompile
 from tilewright.target import named_target
 
+OURS, DIRECT, GRID, TUNED = "dispatcher, out given", "compiled.run(...) direct", "kernel[grid](...)", "triton.autotune"
 CALLS, BATCHES = 200, 60  # a launch queue holds some 1,000 launches: a batch never waits for the device
 TILES = {"tile_m": [1, 16], "tile_n": [64, 64], "num_warps": 4}
 GEMM = {"M": 16, "N": 4096, "K": 4096, "dtype": "bfloat16"}
@@ -84,24 +86,26 @@ def right(operator: str, inputs: tuple[Any, ...], result: Any) -> None:
     assert error < 1e-2, f"{operator}: relative error {error}"
 
 
-def host_us(call: Callable[[], Any]) -> float:
-    """Median over batches of the host time of a call."""
-    for _ in range(3 * CALLS):
-        call()
-    torch.cuda.synchronize()
-    times = []
+def host_us(calls: Mapping[str, Callable[[], Any]]) -> dict[str, list[float]]:
+    """Host time of a call each way, of each batch: the ways take turns, since a core's clock and its neighbours change within a second."""
+    for call in calls.values():
+        for _ in range(3 * CALLS):
+            call()
+        torch.cuda.synchronize()
+    times: dict[str, list[float]] = {label: [] for label in calls}
     steps = range(CALLS)
     gc.disable()
     try:
-        for _ in range(BATCHES):
-            started = time.perf_counter()
-            for _ in steps:
-                call()
-            times.append((time.perf_counter() - started) / CALLS * 1e6)
-            torch.cuda.synchronize()
+        for turn in range(BATCHES):
+            for label, call in list(calls.items())[:: -1 if turn % 2 else 1]:
+                started = time.perf_counter()
+                for _ in steps:
+                    call()
+                times[label].append((time.perf_counter() - started) / CALLS * 1e6)
+                torch.cuda.synchronize()
     finally:
         gc.enable()
-    return median(times)
+    return times
 
 
 def ways(name: str) -> dict[str, float]:
@@ -119,16 +123,17 @@ def ways(name: str) -> dict[str, float]:
     scratch = [torch.empty(shape, dtype=getattr(torch, dtype), device="cuda") for shape, dtype in workspace]
     everything = (*inputs, *scalars, out, *scratch)
     launch = module.launch
-    found: dict[str, float] = {}
+    calls: dict[str, Callable[[], Any]] = {}
 
     def way(label: str, one: Callable[[], Any]) -> None:
         try:
-            found[label] = host_us(one)
+            one()
+            calls[label] = one
         except Exception:
             traceback.print_exc()
 
     first, second = inputs
-    way("dispatcher, out given", (lambda: call(first, second, 1e-6, out)) if scalars else lambda: call(first, second, out))
+    way(OURS, (lambda: call(first, second, 1e-6, out)) if scalars else lambda: call(first, second, out))
     way("dispatcher, allocates", lambda: call(first, second))
     launches = Recorder().record(launch, everything)
     for one in launches:
@@ -138,23 +143,31 @@ def ways(name: str) -> dict[str, float]:
     direct = [(one.kernel.run, (*one.grid, stream, one.kernel.function, one.kernel.packed_metadata, None, None, None, *one.arguments)) for one in launches]
     if len(direct) == 1:
         ((run, arguments),) = direct
-        way("compiled.run(...) direct", lambda: run(*arguments))
+        way(DIRECT, lambda: run(*arguments))
         kernel = getattr(module, launches[0].kernel.name)
         options = {"num_warps": config["num_warps"], "num_stages": config.get("num_stages", 3), "enable_fp_fusion": True}
         grid, given = launches[0].grid, launches[0].arguments
-        way("kernel[grid](...)", lambda: kernel[grid](*given, **options))
+        way(GRID, lambda: kernel[grid](*given, **options))
         stages, warps = options.pop("num_stages"), options.pop("num_warps")
         configs = [triton.Config({}, num_warps=warps, num_stages=stages), triton.Config({}, num_warps=2 * warps, num_stages=stages)]
         tuned = triton.autotune(configs, ["rows", "cols"] if operator == "rms_norm" else ["M", "N", "K"])(kernel)
-        way("triton.autotune", lambda: tuned[grid](*given, **options))
+        way(TUNED, lambda: tuned[grid](*given, **options))
     else:
         (run, arguments), (run2, arguments2) = direct
-        way("compiled.run(...) direct", lambda: (run(*arguments), run2(*arguments2)))
+        way(DIRECT, lambda: (run(*arguments), run2(*arguments2)))
     if operator == "rms_norm":
         way("torch", lambda: torch.nn.functional.rms_norm(first, (1024,), second, 1e-6))
     else:
         way("torch", lambda: torch.mm(first, second, out=out))
+    times = host_us(calls)
     right(operator, inputs, call(*inputs, out=out))
+    found = {label: median(one) for label, one in times.items()}
+    ours = times[OURS]
+    if len(direct) == 1:
+        found["above a direct run"] = median(one - base for one, base in zip(ours, times[DIRECT], strict=True))
+    for label in (GRID, TUNED):
+        if label in times:
+            found[f"share of {label}"] = median(one / base for one, base in zip(ours, times[label], strict=True))
     return found
 
 
@@ -268,15 +281,7 @@ def main() -> int:
     part("after warm", after_warm)
     part("first call", lambda: first_call("GEMM 16x4096x4096"))
     (arguments.out / "call_overhead.json").write_text(json.dumps(results, indent=1) + "\n")
-    rows = [
-        "dispatcher, out given",
-        "dispatcher, allocates",
-        "compiled.run(...) direct",
-        "kernel[grid](...)",
-        "triton.autotune",
-        "launch(...) of the module",
-        "torch",
-    ]
+    rows = [OURS, "dispatcher, allocates", DIRECT, GRID, TUNED, "launch(...) of the module", "torch"]
     print(f"\n{results['device']}, Triton {triton.__version__}, torch {torch.__version__}; host µs a call")
     print(f"{'':28s}" + "".join(f"{name:>20s}" for name in CASES))
     for row in rows:
@@ -285,10 +290,8 @@ def main() -> int:
         found = results[name]
         if "failed" in found:
             continue
-        ours, run, grid, tuned = (found.get(row, float("nan")) for row in (rows[0], *rows[2:5]))
-        print(
-            f"{name}: {ours - run:+.2f} µs above a direct run (bar +1.5), {ours / grid:.2f} of kernel[grid] (bar 0.5), {ours / tuned:.2f} of autotune (bar 0.4)"
-        )
+        above, of_grid, of_tuned = (found.get(row, float("nan")) for row in ("above a direct run", f"share of {GRID}", f"share of {TUNED}"))
+        print(f"{name}: {above:+.2f} µs above a direct run (bar +1.5), {of_grid:.2f} of kernel[grid] (bar 0.5), {of_tuned:.2f} of autotune (bar 0.4)")
     print("after warm:", json.dumps(results["after warm"]))
     print("first call (seconds, compiles, precompiled, refused):", json.dumps(results["first call"], indent=1))
     return 0
