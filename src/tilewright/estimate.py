@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from math import ceil, exp, floor, log, log2, nan, prod, sqrt
 from typing import Final
 
+from tilewright.crosswise import crosswise_operands
 from tilewright.operator import OperatorSpec
 from tilewright.product import (
     LINE_BYTES,
@@ -28,7 +29,7 @@ from tilewright.product import (
 )
 from tilewright.record import Config, Resources
 from tilewright.target import Target
-from tilewright.tiles import tile_counter
+from tilewright.tiles import NamedTile, tile_namer
 from tilewright.workload import DTYPE_BYTES, Workload
 
 # Names that an operator's `predict` may take from here.
@@ -67,6 +68,8 @@ _WARPGROUP_ROWS: Final = 64
 _SUM_BYTES: Final = 4
 # Bytes in flight of a program that buffers nothing in shared memory. guess: what fits its registers.
 _LEAST_IN_FLIGHT_BYTES: Final = 2048
+# Stages on their way where there is but one: it is worked on half of the time. guess.
+_ONE_STAGE: Final = 0.5
 # How many more programs than tiles are still taken for one each. guess: foreseen ones are off by less.
 _FORESEEN: Final = 1.1
 
@@ -81,7 +84,8 @@ def general_us(
     resources: Resources,
     element_bytes: int = 2,
     programs: int | None = None,
-    tiles: int | None = None,
+    tile: NamedTile | None = None,
+    crosswise: int = 1,
 ) -> float | None:
     """Estimated time in µs of any built kernel, from what every operator and every binary says.
 
@@ -99,7 +103,8 @@ def general_us(
         resources: what the build needs.
         element_bytes: of the operands.
         programs: of the launch, where known: they tell the tile's size better than registers, unless programs stay for several tiles.
-        tiles: of the result, where the knobs tell them.
+        tile: of the result, where the knobs name it.
+        crosswise: of how many operands neighbours in memory belong to different sums.
 
     Returns:
         The estimate, or None where a block does not fit a multiprocessor.
@@ -128,47 +133,57 @@ def general_us(
     lower, higher = sorted((float(outputs[-1]), elements / max(outputs[-1], 1)))
     rate = target.tflops.get(dtype, 0.0) * 1e6 / sms or _L2_BYTES_PER_SM_US * 64
     adding = summing_us(elements, parts, element_bytes, target)
-    in_flight = max(shared, _LEAST_IN_FLIGHT_BYTES)
 
     threads = warps * target.warp_size
     # What a thread spilled were registers too.
     needed = registers + spilled / 8
     guesses = [min(max(needed - other, 4.0), 256.0) * threads for other in _OTHER_REGISTERS]
-    # No program holds more results than it has registers: one with a larger share takes tile after tile, and says nothing of their size.
     # Fewer programs than tiles stay for several; more are no count of these tiles. Those foreseen may be off by a little.
-    named = bool(tiles) and (not programs or programs / parts <= _FORESEEN * (tiles or 0))
-    known = float(tiles or 0) if named else programs / parts if programs else 0.0
+    if tile is not None and programs and programs / parts > _FORESEEN * tile.count:
+        tile = None
+    # No program holds more results than it has registers: one with a larger share takes tile after tile, and says nothing of their size.
+    known = float(tile.count) if tile is not None else programs / parts if programs else 0.0
     known = known if known and elements / known <= needed * threads else 0.0
 
-    def tiled(held: float, known: float) -> float:
-        """Time where a block has room for so many results, and there are so many tiles: its tile may be higher than the result."""
-        tile = max(elements / known, 1.0) if known else held
+    def tiled(held: float, known: float, named: NamedTile | None) -> float:
+        """Time where a block has room for so many results, and there are so many tiles: a tile may be larger than what it covers of the result."""
+        covered = max(elements / known, 1.0) if known else held
         # Where the results leave registers, what is spilled all the same is spilled around the loop.
-        around = spilled_once_us(spilled, threads) if known and not crowded(tile, threads, target) else 0.0
-        highest = float(2 ** ceil(log2(max(lower, _SMALLEST_SIDE))))
-        height = min(2.0 ** floor(log2(tile) / 2) if known else sqrt(tile), highest)  # Triton's sides are powers of two
-        width = tile / height
-        padding = max(held / tile, 1.0) if height == highest else 1.0
+        around = spilled_once_us(spilled, threads) if known and not crowded(covered, threads, target) else 0.0
+        if named is not None:
+            height, width = float(named.rows), float(named.columns)
+        else:
+            highest = float(2 ** ceil(log2(max(lower, _SMALLEST_SIDE))))
+            height = min(2.0 ** floor(log2(covered) / 2) if known else sqrt(covered), highest)  # Triton's sides are powers of two
+            width = covered / height
+            height *= max(held / covered, 1.0) if height == highest else 1.0
+        tile = height * width
         blocks = (known or ceil(lower / height) * ceil(higher / width)) * parts
         share = _PER_WARP_MMA if warps < _BUSY_WARPS or height < _WARPGROUP_ROWS > width else width / (width + _HALF_RATE_COLUMNS)
-        # Rows that are padding take their time and room, too. Each row of the tile of B is a stretch.
-        filled = (height * padding + width) * element_bytes * depth
-        read = filled + LINE_BYTES * depth
+        # Rows that are padding take their time and room, too. Each row of a tile that lies across the sums is a stretch.
+        filled = (height + width) * element_bytes * depth
+        read = filled + crosswise * LINE_BYTES * depth
+        in_flight = float(shared)
+        if named is not None and named.depth and named.stages:
+            # One stage is worked on while the others are on their way; what else lies in shared memory waits for nothing.
+            in_flight = min(shared, (height + width) * element_bytes * named.depth * max(named.stages - 1, _ONE_STAGE))
 
         def wave(blocks_held: int) -> float:
             fed = min(1.0, blocks_held * warps / _BUSY_WARPS)
-            computing = blocks_held * 2.0 * tile * padding * depth / (rate * share * fed)
-            waiting = filled * _LATENCY_US / in_flight
+            computing = blocks_held * 2.0 * tile * depth / (rate * share * fed)
+            waiting = filled * _LATENCY_US / max(in_flight, _LEAST_IN_FLIGHT_BYTES)
             loop = overlapped(computing, blocks_held * read / _L2_BYTES_PER_SM_US, waiting, sharpness=_SHARPNESS)
-            return loop + blocks_held * (tile * (_SUM_BYTES if parts > 1 else element_bytes) / (bandwidth / sms) * _STORE_SHARE + around) + _STORE_LATENCY_US
+            return loop + blocks_held * (covered * (_SUM_BYTES if parts > 1 else element_bytes) / (bandwidth / sms) * _STORE_SHARE + around) + _STORE_LATENCY_US
 
         full, left = divmod(blocks, sms * resident)
-        return max((full * wave(resident) + (wave(ceil(left / sms)) if left else 0.0)) * (1.0 if around else slower), moving) + adding + _LAUNCH_US
+        waves = (full * wave(resident) + (wave(ceil(left / sms)) if left else 0.0)) * (1.0 if around else slower)
+        return overlapped(waves, moving, sharpness=_SHARPNESS) + adding + _LAUNCH_US
 
-    times = [tiled(held, known) for held in guesses]
-    if known and not named and programs and programs % sms == 0 and log2(sms) % 1 > 0:
+    named = tile if known else None
+    times = [tiled(held, known, named) for held in guesses]
+    if known and named is None and programs and programs % sms == 0 and log2(sms) % 1 > 0:
         # As many programs as fill the device may stay, too: tiles with sides of powers of two rarely come to that number.
-        times += [tiled(held, 0.0) for held in guesses]
+        times += [tiled(held, 0.0, None) for held in guesses]
     return exp(sum(log(time) for time in times) / len(times))
 
 
@@ -194,7 +209,7 @@ def estimate_for(spec: OperatorSpec, workload: Workload, target: Target) -> Call
     flops, bytes_moved = float(spec.flops(workload)), float(spec.bytes_moved(workload))
     element_bytes = min((DTYPE_BYTES[name] for name in workload.dtypes.values() if name == dtype), default=2)
 
-    tiles_of = tile_counter(spec, workload)
+    tile_of, crosswise = tile_namer(spec, workload), crosswise_operands(spec, workload)
 
     def estimate(config: Config, resources: Resources | None) -> float | None:
         if resources is None:
@@ -208,7 +223,8 @@ def estimate_for(spec: OperatorSpec, workload: Workload, target: Target) -> Call
             dtype=dtype,
             resources=resources,
             programs=resources.programs,
-            tiles=tiles_of(config),
+            tile=tile_of(config),
+            crosswise=crosswise,
         )
 
     return estimate

@@ -1,10 +1,10 @@
-"""Into how many tiles a config cuts a result, by the names of its knobs: for builds whose launch was not recorded. Pure."""
+"""The tile that a config cuts a result into, by the names of its knobs: nothing that a build says tells it exactly. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Final
 
@@ -15,47 +15,94 @@ from tilewright.workload import Workload
 
 # A tile's extent along a dim `m`, as people name it: m, BM, BLOCK_M, BLOCK_SIZE_M, tile_m, bs_m.
 _NAMED: Final = r"(?:b|bs|blk|block|tile|t)?_?(?:size)?_?{dim}"
+# Stages of a pipeline: num_stages, stages, s.
+_STAGES: Final = re.compile(r"(?:num|n)?_?s(?:tages?)?", re.IGNORECASE)
 
 
-def tile_counter(spec: OperatorSpec, workload: Workload) -> Callable[[Config], int | None]:
-    """What counts the tiles of a workload's largest result.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedTile:
+    """A tile of a result.
+
+    Attributes:
+        count: of the tiles that cover the result.
+        rows: its extent along all axes of the result but the last.
+        columns: along the last axis.
+        depth: what is loaded of the sums at a time; None where no knob is named as that.
+        stages: of its pipeline; None where no knob is named as that.
+    """
+
+    count: int
+    rows: int
+    columns: int
+    depth: int | None = None
+    stages: int | None = None
+
+
+def tile_namer(spec: OperatorSpec, workload: Workload) -> Callable[[Config], NamedTile | None]:
+    """What tells the tile of a workload's largest result.
 
     Returns:
         A function of a config. It gives None where some dim of the result has no knob that is named as its tile.
     """
-    extents = _extents(spec, workload)
-    patterns = {dim: re.compile(_NAMED.format(dim=re.escape(dim)), re.IGNORECASE) for dim in extents}
-    found: dict[tuple[str, ...], tuple[tuple[str, int], ...] | None] = {}  # by the config's knobs
+    extents, last = _extents(spec, workload)
+    ours = [_pattern(dim) for dim in extents]
+    theirs = [_pattern(dim) for dim in workload.dims if dim not in extents]
+    found: dict[tuple[str, ...], _Names | None] = {}  # by the config's knobs
 
-    def knobs(names: tuple[str, ...]) -> tuple[tuple[str, int], ...] | None:
-        pairs = []
-        for dim, pattern in patterns.items():
-            fitting = [name for name in names if pattern.fullmatch(name)]
-            if len(fitting) != 1:
-                return None
-            pairs.append((fitting[0], extents[dim]))
-        return tuple(pairs) or None
-
-    def count(config: Config) -> int | None:
+    def tile(config: Config) -> NamedTile | None:
         names = tuple(config)
         if names not in found:
-            found[names] = knobs(names)
-        pairs = found[names]
-        sides = [(extent, extent_of(config[name])) for name, extent in pairs or ()]
-        return prod(ceil(extent / side) for extent, side in sides) if sides and all(side > 0 for _, side in sides) else None
+            own = [_only(pattern, names) for pattern in ours]
+            along = [name for pattern in theirs if (name := _only(pattern, names))]
+            found[names] = _Names(tuple(filter(None, own)), tuple(along), _only(_STAGES, names)) if own and all(own) else None
+        named = found[names]
+        if named is None:
+            return None
+        sides = [extent_of(config[name]) for name in named.sides]
+        if min(sides) <= 0:
+            return None
+        columns = prod(side for dim, side in zip(extents, sides, strict=True) if dim in last)
+        stages = extent_of(config[named.stages]) if named.stages else 0
+        return NamedTile(
+            count=prod(ceil(extent / side) for extent, side in zip(extents.values(), sides, strict=True)),
+            rows=prod(sides) // columns,
+            columns=columns,
+            depth=max(prod(extent_of(config[name]) for name in named.along), 0) or None if named.along else None,
+            stages=stages if stages > 0 else None,
+        )
 
-    return count
+    return tile
 
 
-def _extents(spec: OperatorSpec, workload: Workload) -> dict[str, int]:
-    """The dims that the largest result is as large as the product of; none where it is not one of dims."""
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """Of knobs: for each dim of the result, for dims of the sums, and for stages."""
 
-    def elements(at: Workload) -> int:
-        return max(prod(output.shape) for output in spec.outputs(at).values())
+    sides: tuple[str, ...]
+    along: tuple[str, ...]
+    stages: str | None
 
-    here = elements(workload)
+
+def _pattern(dim: str) -> re.Pattern[str]:
+    return re.compile(_NAMED.format(dim=re.escape(dim)), re.IGNORECASE)
+
+
+def _only(pattern: re.Pattern[str], names: Sequence[str]) -> str | None:
+    """The one name that fits."""
+    fitting = [name for name in names if pattern.fullmatch(name)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _extents(spec: OperatorSpec, workload: Workload) -> tuple[dict[str, int], frozenset[str]]:
+    """The dims that the largest result is as large as the product of, and those of its last axis; none where it is not one of dims."""
+
+    def shape(at: Workload) -> tuple[int, ...]:
+        return max((output.shape for output in spec.outputs(at).values()), key=prod)
+
+    here = shape(workload)
     try:
-        found = {name: extent for name, extent in workload.dims.items() if elements(replace(workload, dims={**workload.dims, name: 2 * extent})) == 2 * here}
+        doubled = {name: shape(replace(workload, dims={**workload.dims, name: 2 * extent})) for name, extent in workload.dims.items()}
     except Exception:  # the author's function: it may refuse such a workload
-        return {}
-    return found if prod(found.values()) == here else {}
+        return {}, frozenset()
+    found = {name: workload.dims[name] for name, other in doubled.items() if prod(other) == 2 * prod(here)}
+    return (found if prod(found.values()) == prod(here) else {}), frozenset(name for name in found if doubled[name][-1:] != here[-1:])

@@ -116,7 +116,7 @@ def test_the_grid_tells_the_tile_better_than_registers_and_so_do_the_names_of_kn
         seeing = correlation(workload, lambda config, workload=workload: needs(workload, config), unnamed)
         # Of few rows most tiles are padding, of which registers know as much here, where they are made up: there the two are about alike.
         assert seeing > 0.8 and seeing > blind - (0.03 if workload is FEW else 0.0), (workload.key, seeing, blind)
-        assert correlation(workload, without) == pytest.approx(seeing, abs=1e-9)
+        assert correlation(workload, without) >= seeing, workload.key  # names tell its sides, too
 
 
 def test_few_programs_draw_what_a_multiprocessor_can_and_no_more():

@@ -1,4 +1,4 @@
-"""Tiles counted by the names of knobs: which names count, and what they are worth beside the launch's programs."""
+"""Tiles by the names of knobs: which names count, what they say, and what they are worth beside the launch's programs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tilewright.library import find_operator
 from tilewright.operator import OperatorSpec, TensorSpec
 from tilewright.record import Config, Resources
 from tilewright.target import named_target
-from tilewright.tiles import tile_counter
+from tilewright.tiles import NamedTile, tile_namer
 from tilewright.workload import Workload
 
 MATMUL = replace(find_operator("matmul").spec, predict=None)
@@ -32,8 +32,27 @@ WORKLOAD = MATMUL.workload("M=1000,N=512,K=4096")
     ],
     ids=lambda config: " ".join(config),
 )
-def test_tiles_are_counted_by_the_names_that_people_give_them(config: Config):
-    assert tile_counter(MATMUL, WORKLOAD)(config) == 16 * 4
+def test_tiles_are_known_by_the_names_that_people_give_them(config: Config):
+    tile = tile_namer(MATMUL, WORKLOAD)(config)
+    assert tile is not None
+    assert (tile.count, tile.rows, tile.columns) == (16 * 4, 64, 128)
+
+
+@pytest.mark.parametrize(
+    ("more", "depth", "stages"),
+    [
+        ({"BK": 32, "S": 3}, 32, 3),
+        ({"tile_k": [128, 64], "num_stages": 4}, 64, 4),
+        ({"stages": 2}, None, 2),
+        ({"BK": 32}, 32, None),
+        ({"BK": "deep", "stages": True}, None, None),
+        ({"BK": 32, "k": 16, "stages": 2, "s": 3}, None, None),
+        ({"split_k": 4, "num_warps": 8}, None, None),
+    ],
+    ids=str,
+)
+def test_what_is_loaded_at_a_time_and_stages_are_known_by_theirs(more: Config, depth: int | None, stages: int | None):
+    assert tile_namer(MATMUL, WORKLOAD)({"BM": 64, "BN": 128, **more}) == NamedTile(count=16 * 4, rows=64, columns=128, depth=depth, stages=stages)
 
 
 @pytest.mark.parametrize(
@@ -42,7 +61,7 @@ def test_tiles_are_counted_by_the_names_that_people_give_them(config: Config):
     ids=str,
 )
 def test_where_a_dim_has_no_such_knob_or_two_nothing_is_said(config: Config):
-    assert tile_counter(MATMUL, WORKLOAD)(config) is None
+    assert tile_namer(MATMUL, WORKLOAD)(config) is None
 
 
 def outputs(shape: tuple[str, ...], *, least: int = 1, more: int = 0) -> OperatorSpec:
@@ -58,10 +77,10 @@ def outputs(shape: tuple[str, ...], *, least: int = 1, more: int = 0) -> Operato
 
 def test_only_the_dims_of_the_result_count_and_only_where_it_is_their_product():
     config: Config = {"BM": 64, "BN": 128, "BK": 32}
-    assert tile_counter(outputs(("N",)), WORKLOAD)(config) == 4
-    assert tile_counter(outputs(("M", "K")), WORKLOAD)(config) == 16 * 128
-    assert tile_counter(outputs(("M", "N"), more=2), WORKLOAD)(config) is None
-    assert tile_counter(outputs(("M", "N"), least=2), WORKLOAD)(config) is None
+    assert tile_namer(outputs(("N",)), WORKLOAD)(config) == NamedTile(count=4, rows=1, columns=128, depth=64 * 32)
+    assert tile_namer(outputs(("M", "K")), WORKLOAD)(config) == NamedTile(count=16 * 128, rows=64, columns=32, depth=128)
+    assert tile_namer(outputs(("M", "N"), more=2), WORKLOAD)(config) is None
+    assert tile_namer(outputs(("M", "N"), least=2), WORKLOAD)(config) is None
 
 
 def test_programs_fewer_than_tiles_stay_and_more_are_of_other_tiles():
