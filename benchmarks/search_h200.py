@@ -58,7 +58,7 @@ SHAPES = (
 WEIGHTS_NK = ((6144, 4096), (4096, 4096), (28672, 4096), (4096, 14336))
 LLAMA20 = tuple(f"M={m},N={n},K={k},dtype=bfloat16,b_layout=col" for n, k in WEIGHTS_NK for m in (16, 64, 256, 1024, 4096))
 ALONE = (LLAMA20[0], LLAMA20[6], LLAMA20[12], LLAMA20[18], LLAMA20[9])
-# Three whose spaces are small enough to measure whole: 3,120, 1,788 and 3,452 points.
+# `llama`: three whose spaces are small enough to measure whole (3,120, 1,788 and 3,452 points); `large`: two of many rows.
 EXHAUSTIVE = {"cube": (CUBE,), "llama": (LLAMA20[0], LLAMA20[10], LLAMA20[5]), "large": (LLAMA20[3], LLAMA20[4])}
 OTHERS = SHAPES[:3]
 

@@ -23,19 +23,19 @@ def crosswise_operands(spec: OperatorSpec, workload: Workload) -> int:
         workload: with its layouts.
 
     Returns:
-        The number; 1 where no tensor has an axis along the sums, or where the spec refuses other extents.
+        The number; 1 where no tensor has an axis along the sums, or where the spec refuses the workload or other extents.
     """
-    here = _axes(spec, workload)
-    larger = max(prod(output.shape) for output in spec.outputs(workload).values())
-    ours: list[list[bool]] = [[False] * len(shape) for shape, _ in here]  # whether an axis is the result's, by tensor
     try:
+        here = _axes(spec, workload)
+        larger = max(prod(output.shape) for output in spec.outputs(workload).values())
+        ours: list[list[bool]] = [[False] * len(shape) for shape, _ in here]  # whether an axis is the result's, by tensor
         for name, extent in workload.dims.items():
             at = replace(workload, dims={**workload.dims, name: 2 * extent})
             if max(prod(output.shape) for output in spec.outputs(at).values()) == larger:
                 continue  # of the sums
             for flags, (before, _), (after, _) in zip(ours, here, _axes(spec, at), strict=True):
                 flags[:] = [flag or one != other for flag, one, other in zip(flags, before, after, strict=True)]
-    except Exception:  # the author's functions: they may refuse such a workload
+    except Exception:  # the author's functions: they may refuse such a workload, or a history's
         return _USUAL
     summed = [flags[unit] for flags, (_, unit) in zip(ours, here, strict=True) if not all(flags)]
     return sum(summed) if summed else _USUAL

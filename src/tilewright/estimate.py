@@ -130,7 +130,8 @@ def general_us(
     workspace = (resources.scratch_bytes or 0) / (elements * _SUM_BYTES)
     parts = int(workspace) if workspace >= 2 and workspace.is_integer() else 1
     depth = flops / 2 / elements / parts
-    lower, higher = sorted((float(outputs[-1]), elements / max(outputs[-1], 1)))
+    last = outputs[-1] if outputs else 1  # a single number has no axis
+    lower, higher = sorted((float(last), elements / max(last, 1)))
     rate = target.tflops.get(dtype, 0.0) * 1e6 / sms or _L2_BYTES_PER_SM_US * 64
     adding = summing_us(elements, parts, element_bytes, target)
 

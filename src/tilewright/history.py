@@ -69,7 +69,10 @@ class Kinship:
         """One result of another workload."""
         key = (workload.key, target.key)
         if key not in self._estimates:
-            self._estimates[key] = estimate_for(self.spec, workload, target) if self.spec is not None else None
+            try:
+                self._estimates[key] = estimate_for(self.spec, workload, target) if self.spec is not None else None
+            except Exception:  # the author's functions, which may know another version's workload no more
+                self._estimates[key] = None
         estimate = self._estimates[key]
         try:
             estimated = estimate(config, resources) if estimate is not None and time_us is not None else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -98,8 +99,26 @@ def spoiled(raw: bytes, rng: random.Random) -> bytes:
             b"\n\n" + raw,
             raw + b" \n   ",
             raw + b"\n" + raw,
+            *odd(raw),
         ]
     )
+
+
+def odd(raw: bytes) -> list[bytes]:
+    """A line as other writers than Tilewright might put it: some say the same, some do not."""
+    fields = json.loads(raw)
+    return [
+        json.dumps(fields).encode(),  # spaces, and everything beyond ASCII escaped
+        json.dumps(dict(reversed(fields.items())), separators=(",", ":")).encode(),
+        raw.replace(b'"schema":1', b'"schema":1,"unknown":{"a":[1,{}]}'),
+        raw.replace(b'"session":"s', b'"session":"\\u0073'),
+        raw.replace(b'"tile":', b'"t\\u0069le":'),
+        raw.replace(b'"status":"ok"', b'"status":"cut","status":"ok"'),
+        raw.replace(b'"status":"ok"', b'"status":"ok","message":"cut","status":"cut"'),
+        raw.replace(b'"workload":', b'"workload":{"operator":"m","dims":{"M":1},"dtypes":{}},"workload":'),
+        raw.replace(b'"median_us":', b'"median_us":1,"median_us":'),
+        raw.replace(b'"median_us":2.0', b'"median_us":20e-1'),
+    ]
 
 
 def write(path: Path, rng: random.Random, *, faults: float) -> None:
@@ -114,11 +133,12 @@ def inspect(number: int, record: Record) -> Iterator[Finding]:
     yield Finding(number=number, rule="reached", severity="note", message=f"{record.trial} at {record.measurement.ranked_us}")
 
 
-@pytest.fixture(params=[(300, 1), (2_000, 3), (1 << 18, 2)], ids=["tiny blocks", "small blocks", "one block"])
+@pytest.fixture(params=[(300, 1, 1 << 24), (2_000, 3, 1_000), (1 << 18, 2, 3_000), (1 << 18, 2, 1 << 24)], ids=["tiny", "small", "parts", "whole"])
 def split(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks and processes of several sizes, so that every seam is met."""
-    size, count = request.param
+    """Blocks, processes and parts of several sizes, so that every seam is met."""
+    size, count, part = request.param
     monkeypatch.setattr(parts, "BLOCK_BYTES", size)
+    monkeypatch.setattr(parts, "_PART_BYTES", part)
     monkeypatch.setattr(parts.os, "sched_getaffinity", lambda pid: set(range(count)))
 
 
@@ -200,6 +220,19 @@ def test_a_race_or_vendor_of_no_legible_workload_is_damage(tmp_path: Path) -> No
     assert lint_file(log, floor_us=lambda workload, target: None, templates={}) == (0, lint(contents))
     notes: list[str] = []
     assert best_of_files([log], notes.append) == ()
+    assert "skipped 2 damaged" in notes[0]
+
+
+@pytest.mark.usefixtures("split")
+def test_a_failure_of_no_legible_workload_or_target_is_damage(tmp_path: Path) -> None:
+    shared: dict[str, Any] = {"session": "s0", "workload": Workload(operator="m", dims={"M": 16}, dtypes={}), "target": named_target("sm_90")}
+    raws = [encode_line(Record(trial=trial, config={}, status=Status.CRASH, message="no", **shared)) for trial in range(3)]
+    log = tmp_path / "a.jsonl"
+    log.write_bytes(raws[0] + raws[1].replace(b'"M":16', b'"M":0') + raws[2].replace(b'"arch":"sm_90"', b'"arch":90'))
+    contents = TuningLog(log).read()
+    assert len(contents.damage) == 2
+    notes: list[str] = []
+    assert stats_of_files([log], notes.append) == sum_up(contents.lines)
     assert "skipped 2 damaged" in notes[0]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,15 @@ import pytest
 
 from tilewright.bulk import parts
 from tilewright.bulk.lint import lint_file
-from tilewright.bulk.parts import fold_parts, parts_of
-from tilewright.bulk.stats import _Messages, failure_kind
+from tilewright.bulk.parts import fold_parts, line_count, parts_of, share_out
+from tilewright.bulk.stats import _Messages, failure_kind, stats_of_files
 from tilewright.codec import encode_line
+from tilewright.commands.log_stats import sum_up
 from tilewright.errors import HostError, LogError
 from tilewright.finding import Finding
 from tilewright.lint import lint
 from tilewright.log import TuningLog
-from tilewright.record import Measurement, Record, SessionStart, Status, TrialStart
+from tilewright.record import Line, Measurement, Record, RecordedSpace, SessionStart, Status, TrialStart
 from tilewright.target import Toolchain, named_target
 from tilewright.workload import Workload
 
@@ -49,6 +51,62 @@ def test_each_part_is_folded_once_and_answers_stand_in_order(count: int, number:
     answers = fold_parts(list(range(number)), lambda part: [part, os.getpid()], count)
     assert [part for part, _ in answers] == list(range(number))
     assert len({pid for _, pid in answers}) <= count
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("number", [0, 1, 7, 10_000])
+def test_processes_share_parts_out_and_each_takes_its_own_in_order(count: int, number: int) -> None:
+    shares = share_out([10 * place for place in range(number)], lambda taken: [list(taken), os.getpid()], count)
+    assert len({pid for _, pid in shares}) == len(shares) <= count
+    taken = [[tuple(item) for item in items] for items, _ in shares]
+    assert all(items == sorted(items) for items in taken)
+    assert sorted(item for items in taken for item in items) == [(place, 10 * place) for place in range(number)]
+
+
+def test_lines_are_counted_blank_ones_too() -> None:
+    for block in (b"", b"a", b"a\nb", b"\n\na\n", b"\n" * 5):
+        assert line_count(block) == len(block.split(b"\n"))
+
+
+@pytest.mark.parametrize("first_ok", [0, 3, 100])
+def test_names_and_spaces_stand_as_in_the_log_whichever_process_read_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_ok: int) -> None:
+    """Of targets that differ in name alone the first gives the name; recorded spaces keep their order."""
+    monkeypatch.setattr(parts.os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(parts, "_PART_BYTES", 2_000)
+    times, workload = Measurement(protocol="graph/1", median_us=1.0, min_us=1.0, max_us=1.0), Workload(operator="m", dims={"M": 16}, dtypes={})
+    lines: list[Line] = []
+    for number in range(200):
+        target = replace(named_target("sm_90"), name=f"name {number}")
+        if number < first_ok:
+            lines.append(Record(session="s", trial=number, workload=workload, target=target, config={}, status=Status.CRASH, message="no"))
+        else:
+            lines.append(Record(session="s", trial=number, workload=workload, target=target, config={}, status=Status.OK, measurement=times))
+        lines.append(RecordedSpace(session="s", operator=f"m{number}", knobs=[]))
+    path = tmp_path / "a.jsonl"
+    TuningLog(path).extend(lines, sync=False)
+    assert len(parts_of([path], 2)) > 20
+    assert stats_of_files([path]) == sum_up(tuple(lines))
+
+
+def test_the_first_of_equal_records_is_looked_up_whichever_process_read_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts.os, "sched_getaffinity", lambda pid: {0, 1})
+    monkeypatch.setattr(parts, "_PART_BYTES", 2_000)
+    target, workload = named_target("sm_90"), Workload(operator="m", dims={"M": 16}, dtypes={})
+    times = [Measurement(protocol="graph/1", median_us=us, min_us=us, max_us=us) for us in (3.0, 2.0)]
+    lines = [
+        Record(session="s", trial=number, workload=workload, target=target, config={"n": number}, status=Status.OK, measurement=times[number > 50])
+        for number in range(200)
+    ]
+    path = tmp_path / "a.jsonl"
+    TuningLog(path).extend(lines, sync=False)
+
+    def inspect(number: int, record: Record) -> Any:
+        yield Finding(number=number, rule="reached", severity="note", message=str(record.trial))
+
+    contents = TuningLog(path).read()
+    found = lint_file(path, floor_us=lambda workload, target: None, templates={}, inspect=inspect)
+    assert found == (200, lint(contents, inspect=inspect))
+    assert [finding.message for finding in found[1] if finding.rule == "reached"] == ["51"]
 
 
 def test_a_slow_part_does_not_keep_others_waiting() -> None:

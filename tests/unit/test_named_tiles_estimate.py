@@ -10,6 +10,7 @@ import pytest
 from tilewright.crosswise import crosswise_operands
 from tilewright.errors import UsageError
 from tilewright.estimate import estimate_for, general_us
+from tilewright.history import Kinship
 from tilewright.library import find_operator
 from tilewright.operator import OperatorSpec, TensorSpec
 from tilewright.record import Config, Resources
@@ -48,6 +49,28 @@ def test_where_nothing_is_summed_or_told_it_is_the_usual_one():
         return {"a": TensorSpec(shape=(workload.dims["M"], workload.dims["K"]), dtype="float16", strides=(1, workload.dims["M"]))}
 
     assert crosswise_operands(replace(MATMUL, inputs=refusing), product("M=64,N=64,K=64")) == 1
+
+
+def test_a_workload_of_an_older_spec_is_history_without_an_estimate_or_with_the_usual_layout():
+    kinship = Kinship(workload=product("M=16,N=4096,K=4096"), target=H200, spec=MATMUL)
+    needs = Resources(shared_memory_bytes=98304, registers=64, num_warps=4)
+
+    def heard(workload: Workload) -> float | None:
+        result = kinship.heard(workload, {"BM": 16, "BN": 64}, 10.0, needs)
+        assert result.time_us == 10.0
+        return result.estimate_us
+
+    dims = {"M": 16, "N": 4096, "K": 4096}
+    # As it was before operands had layouts: `inputs` refuses it; and before it had K, which `outputs` does.
+    assert heard(Workload(operator="matmul", dims=dims, dtypes={"dtype": "bfloat16"})) == heard(product("M=16,N=4096,K=4096"))
+    assert heard(Workload(operator="matmul", dims={"M": 16, "N": 4096}, dtypes={"dtype": "bfloat16"})) is None
+
+
+def test_an_operator_whose_result_is_a_single_number_has_an_estimate_too():
+    needs = Resources(shared_memory_bytes=98304, registers=64, num_warps=4, programs=132)
+    found = general_us(flops=1e9, bytes_moved=1e6, outputs=(), target=H200, dtype="bfloat16", resources=needs, programs=132)
+    assert found is not None
+    assert found > 4.0  # a launch
 
 
 def test_weights_stored_by_output_are_along_the_sums():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ AFTER = {
     "nothing": "",
     "blank lines": "\n\n",
     "a line that goes on": "x = (1,\n  2)\n",
+    "a backslash, then the module": "\\\nx = 1\n",
+    "a backslash, then more of the kernel": "\\\n    return 4\n",
 }
 
 
@@ -84,6 +88,30 @@ assert sys.dont_write_bytecode
     for _ in range(2):
         subprocess.run([sys.executable, "-c", code], check=True, env={**environment, "PYTHONDONTWRITEBYTECODE": "1"}, timeout=120)
     assert [file.name.partition(".")[0] for file in (tmp_path / "__pycache__").iterdir()] == ["rendered"]
+
+
+@pytest.mark.parametrize(
+    "damaged", [lambda good: good[: len(good) // 2], lambda good: good[:16] + bytes(len(good) - 16), lambda good: b""], ids=["half", "zeros", "empty"]
+)
+def test_bytecode_that_a_full_disk_cut_short_is_no_fault_of_the_module(tmp_path: Path, damaged: Callable[[bytes], bytes]) -> None:
+    path = source_file(tmp_path, "def launch():\n    return 7\n", "0" * 64)
+    unload(load_rendered(path))
+    bytecode = Path(importlib.util.cache_from_source(str(path)))
+    good = bytecode.read_bytes()
+    bytecode.write_bytes(damaged(good))
+    for _ in range(2):
+        module = load_rendered(path)
+        assert module.launch() == 7
+        unload(module)
+    assert bytecode.read_bytes() == good
+
+
+def test_a_module_whose_text_is_wrong_says_so_every_time(tmp_path: Path) -> None:
+    path = source_file(tmp_path, "def launch(:\n", "0" * 64)
+    for _ in range(2):
+        with pytest.raises(SyntaxError, match=path.name):
+            load_rendered(path)
+    assert path.stem not in sys.modules
 
 
 def test_a_rendered_module_reads_as_its_text(tmp_path: Path) -> None:

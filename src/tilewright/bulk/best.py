@@ -3,227 +3,28 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal
-
-import msgspec
+from typing import Any
 
 from tilewright.best import BestEntry, VendorTime, best_entries, with_vendors
-from tilewright.bulk.candidates import LINE_BITS, Candidates, GroupKey, Misplaced, Reader, possible
-from tilewright.bulk.known import Known
-from tilewright.bulk.other_lines import Race, RaceReader, Vendor
-from tilewright.bulk.parts import LARGE_BYTES, Part, blocks_of, filled_lines, fold_parts, is_large, line_count, parts_of, processes
-from tilewright.codec import decode_line
+from tilewright.bulk.best_fold import Fold
+from tilewright.bulk.candidates import Candidates, GroupKey, Misplaced, Reader, possible
+from tilewright.bulk.other_lines import RaceReader
+from tilewright.bulk.parts import LARGE_BYTES, Part, is_large, parts_of, processes, share_out
 from tilewright.current import Templates, passed_over
-from tilewright.errors import LogDamaged, UsageError
-from tilewright.identity import Keys
+from tilewright.errors import LogDamaged
 from tilewright.log import TuningLog, collector_paused
-from tilewright.measured import TimeUs
-from tilewright.races import WRONG
-from tilewright.record import Line, RaceRecord, Record, Status, VendorRecord
+from tilewright.record import Line, RaceRecord, Record
 
 __all__ = ["LARGE_BYTES", "best_of_files", "is_large"]
 
 
-class _Anchor(msgspec.Struct, frozen=True, gc=False):
-    median_us: Annotated[float, msgspec.Meta(ge=0)]
-    nominal_us: TimeUs
-
-
-class _Time(msgspec.Struct, frozen=True, gc=False):
-    protocol: str
-    median_us: TimeUs
-    anchor: _Anchor | None = None
-    anchored_us: TimeUs | None = None
-
-
-class Slim(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="trial"):
-    """What choosing needs of a record. The rest is checked where it may win."""
-
-    schema: Literal[1]
-    workload: msgspec.Raw
-    target: msgspec.Raw
-    status: str
-    message: str = ""
-    template: str = ""
-    source: str = ""
-    measurement: _Time | None = None
-
-
-class _Start(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="start"):
-    schema: Literal[1]
-
-
-class Session(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="session"):
-    schema: Literal[1]
-    session: str = ""
-
-
-class End(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="end"):
-    schema: Literal[1]
-    session: str = ""
-
-
-# A block of these alone is decoded in one go; one with a damaged line, or one of another schema, line by line.
-_SLIM: Final = msgspec.json.Decoder(Slim | _Start | Session | End | Vendor | Race)
-
-
-_NONE: Final = msgspec.Raw(b"")
-
-
-class _Group:
-    """Candidates of one workload, target, protocol and template: times, places, and hashes of their sources."""
-
-    __slots__ = ("places", "sources", "times")
-
-    def __init__(self) -> None:
-        self.times: list[float] = []
-        self.places: list[int] = []
-        self.sources: list[int] = []
-
-    def columns(self) -> tuple[bytes, bytes, bytes]:
-        """What is appended one by one, in bytes: an array takes twice the time of a list to append to."""
-        return array("d", self.times).tobytes(), array("q", self.places).tobytes(), array("q", self.sources).tobytes()
-
-
-class Fold:
-    """What a part comes to: candidates by group, the lines that decide among them, vendors, and how many lines are damaged."""
-
-    def __init__(self) -> None:
-        self._known = Known()
-        self._keys = Keys()
-        self._groups: dict[GroupKey, dict[str, _Group]] = {}  # then by template
-        self._places: dict[tuple[bytes, str], dict[bytes, dict[str, _Group]]] = {}  # the same, by texts of target and workload
-        self._deciding: list[bytes] = []
-        self._vendors: dict[GroupKey, tuple[float, str]] = {}
-        self._vendor_count = 0
-        self._damaged = 0
-
-    def result(self, blocks: array[int]) -> dict[str, Any]:
-        """Plain values for `fold_parts`."""
-        whole = {key: group for key, group in self._groups.items() if key[0] and key[1]}
-        return {
-            "blocks": blocks.tobytes(),
-            "groups": [(*key, template, *group.columns()) for key, groups in whole.items() for template, group in groups.items()],
-            "deciding": self._deciding,
-            "vendors": [(*key, name, us) for key, (us, name) in self._vendors.items()],
-            "damaged": self._damaged + sum(len(group.times) for key, groups in self._groups.items() if key not in whole for group in groups.values()),
-        }
-
-    def block(self, first: int, block: bytes) -> None:
-        """Take a block; `first` is the place of its first line."""
-        try:
-            lines = _SLIM.decode_lines(block)
-            if len(lines) != line_count(block) - block.endswith(b"\n"):
-                raise ValueError("a line torn in two was read as one, and places no longer count")
-        except (msgspec.MsgspecError, UsageError, ValueError, RecursionError):
-            for place, raw in enumerate(filled_lines(block), first):
-                self._line(place, raw)
-            return
-        known = self._known
-        # Next to each other, lines mostly agree in their target: comparing with the last, in place, spares copying and hashing some 500 bytes a record.
-        # `b"" + raw` copies a text in 40 ns, `bytes(raw)` in 200 (CPython 3.11, 2026-11).
-        target, protocol = _NONE, ""
-        templates: dict[bytes, dict[str, _Group]] = {}  # by workload, for that target and protocol, then by template
-        texts: list[bytes] = []
-        for place, line in enumerate(lines, first):
-            kind = type(line)
-            if kind is Slim:
-                time = line.measurement
-                if time is not None and line.status == "ok":
-                    if line.target != target or time.protocol != protocol:
-                        target, protocol = line.target, time.protocol
-                        templates = self._places.setdefault((b"" + target, protocol), {})
-                    of_templates = templates.get(b"" + line.workload)
-                    if of_templates is None:
-                        workload = b"" + line.workload
-                        key = (known.workload(workload), known.target(b"" + target), protocol)
-                        of_templates = templates[workload] = self._groups.setdefault(key, {})
-                    group = of_templates.get(line.template)
-                    if group is None:
-                        group = of_templates[line.template] = _Group()
-                    anchor = time.anchor
-                    if time.anchored_us is not None:
-                        group.times.append(time.anchored_us)
-                        group.places.append(place)
-                    elif anchor is None or not anchor.median_us:
-                        group.times.append(time.median_us)
-                        group.places.append(place)
-                    else:
-                        group.times.append(time.median_us * anchor.nominal_us / anchor.median_us)
-                        group.places.append(~place)
-                    group.sources.append(hash(line.source))
-                    continue
-                self._failed(line)
-                if line.status in WRONG:
-                    texts = texts or filled_lines(block)
-                    self._deciding.append(texts[place - first])
-            elif kind is _Start:
-                pass
-            elif kind is Vendor or kind is Race:
-                workload_key, target_key = known.workload(b"" + line.workload), known.target(b"" + line.target)
-                if not workload_key or not target_key:
-                    self._damaged += 1
-                elif kind is Vendor:
-                    self._vendor(workload_key, target_key, line)
-                else:
-                    texts = texts or filled_lines(block)
-                    self._deciding.append(texts[place - first])
-            else:
-                self._other(line)
-
-    def _vendor(self, workload: str, target: str, line: Vendor | VendorRecord) -> None:
-        """Remember a vendor if it is the fastest; by name where two are as fast, as `vendor_times` has it."""
-        self._vendor_count += 1
-        if line.status is Status.OK and line.measurement is not None:
-            key, found = (workload, target, line.measurement.protocol), (line.measurement.ranked_us, line.name)
-            self._vendors[key] = min(found, self._vendors.get(key, found))
-
-    def _failed(self, line: Slim) -> None:
-        """A record without a time that counts, in a block read in one go."""
-
-    def _other(self, line: Session | End) -> None:
-        """A session's first or last line, in such a block."""
-
-    def _seen(self, line: Line) -> None:
-        """Any line, in a block read line by line."""
-
-    def _line(self, place: int, raw: bytes) -> None:
-        try:
-            line = decode_line(raw)
-        except LogDamaged:
-            self._damaged += 1
-            return
-        self._seen(line)
-        if isinstance(line, VendorRecord):
-            self._vendor(self._keys.workload(line.workload), self._keys.target(line.target), line)
-        elif isinstance(line, RaceRecord) or (isinstance(line, Record) and line.status in WRONG):
-            self._deciding.append(raw)
-        elif isinstance(line, Record) and line.status is Status.OK and line.measurement is not None:
-            key = (self._keys.workload(line.workload), self._keys.target(line.target), line.measurement.protocol)
-            group = self._groups.setdefault(key, {}).setdefault(line.template, _Group())
-            group.times.append(line.measurement.ranked_us)
-            group.places.append(place)
-            group.sources.append(hash(line.source))
-
-
-def fold_best(part: Part) -> dict[str, Any]:
-    """What choosing needs of a part of a log."""
-    return fold_with(Fold(), part)
-
-
-def fold_with(fold: Fold, part: Part) -> dict[str, Any]:
-    """What a fold makes of a part."""
-    blocks = array("q")
-    with collector_paused():
-        for offset, block in blocks_of(part):
-            fold.block(len(blocks) << LINE_BITS, block)
-            blocks.append(offset)
-    blocks.append(part.stop)
-    return fold.result(blocks)
+def _fold(parts: Iterator[tuple[int, Part]]) -> dict[str, Any]:
+    return Fold().take(parts)
 
 
 def best_of_files(paths: Sequence[Path], note: Callable[[str], None] = lambda text: None, templates: Templates = MappingProxyType({})) -> tuple[BestEntry, ...]:
@@ -243,13 +44,12 @@ def best_of_files(paths: Sequence[Path], note: Callable[[str], None] = lambda te
 
 def _best_of_files(paths: Sequence[Path], note: Callable[[str], None], templates: Templates) -> tuple[BestEntry, ...]:
     count = processes()
-    parts = parts_of(paths, count)
-    folded = fold_parts(parts, fold_best, count)
+    folded = share_out(parts_of(paths, count), _fold, count)
     vendors: dict[GroupKey, VendorTime] = {}
     for *key, name, us in sorted((vendor for answer in folded for vendor in answer["vendors"]), key=lambda vendor: (vendor[4], vendor[3])):
         vendors.setdefault((key[0], key[1], key[2]), VendorTime(name=name, median_us=us))
     over: list[int] = []
-    deciding = deciding_lines(paths, parts, folded, templates, over.append)
+    deciding = deciding_lines(paths, folded, templates, over.append)
     note_damage(folded, note)
     if any(over):
         note(passed_over(over[0]))
@@ -266,7 +66,6 @@ def note_damage(folded: Sequence[dict[str, Any]], note: Callable[[str], None]) -
 
 def deciding_lines(
     paths: Sequence[Path],
-    parts: Sequence[Part],
     folded: Sequence[dict[str, Any]],
     templates: Templates = MappingProxyType({}),
     over: Callable[[int], None] = lambda count: None,
@@ -276,17 +75,16 @@ def deciding_lines(
     `over` is told how many records of older templates were passed over, unless the lines are all there are.
     """
     groups: dict[GroupKey, list[Candidates]] = {}
-    for part, answer in zip(parts, folded, strict=True):
-        reader = Reader(part.path, array("q", answer["blocks"]))
+    for answer in folded:
+        reader = Reader(paths, array("q", answer["files"]), array("q", answer["starts"]))
         for workload, target, protocol, template, times, places, sources in answer["groups"]:
             candidates = Candidates(reader, template, array("d", times), array("q", places), array("q", sources))
             groups.setdefault((workload, target, protocol), []).append(candidates)
     deciding: list[Line] = []
     read = RaceReader()
-    for answer in folded:
-        for raw in answer["deciding"]:
-            with suppress(LogDamaged):  # a verdict in a line that is damaged elsewhere says nothing
-                deciding.append(read(raw))
+    for _, raw in sorted((line for answer in folded for line in answer["deciding"]), key=itemgetter(0)):
+        with suppress(LogDamaged):  # a verdict in a line that is damaged elsewhere says nothing
+            deciding.append(read(raw))
     counts: list[int] = []
     try:
         deciding += list(possible(groups, deciding, templates, counts.append))

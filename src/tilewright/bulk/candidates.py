@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Sequence, Set
+from functools import cached_property
+from itertools import compress
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -25,23 +28,35 @@ GroupKey = tuple[str, str, str]
 
 
 class Reader:
-    """Lines of a part by their place."""
+    """Lines by their place in the blocks that a process has read.
 
-    def __init__(self, path: Path, blocks: array[int]) -> None:
-        self._path = path
-        self._blocks = blocks
+    Args:
+        paths: the files.
+        files: of the blocks, by their number among the paths.
+        starts: of the blocks, as bytes; one ends where the next starts.
+    """
+
+    def __init__(self, paths: Sequence[Path], files: array[int], starts: array[int]) -> None:
+        self._paths = paths
+        self._files = files
+        self._starts = starts
+
+    def where(self, place: int) -> tuple[int, int, int]:
+        """What places of several readers are put in order by: file, block and line."""
+        block = place >> LINE_BITS
+        return self._files[block], self._starts[block], place & _LINE_MASK
 
     def __call__(self, places: Sequence[int]) -> Iterator[bytes]:
         """The lines at some places; neighbours are read together."""
         at, text = -1, b""
-        with self._path.open("rb", buffering=0) as file:
-            for place in places:
-                block = place >> LINE_BITS
-                if block != at:
-                    start, stop = self._blocks[block : block + 2]
+        for place in places:
+            block = place >> LINE_BITS
+            if block != at:
+                start, stop = self._starts[block : block + 2]
+                with self._paths[self._files[block]].open("rb", buffering=0) as file:
                     file.seek(start)
                     at, text = block, file.read(stop - start)
-                yield nth_line(text, place & _LINE_MASK)
+            yield nth_line(text, place & _LINE_MASK)
 
 
 class Misplaced(Exception):
@@ -49,10 +64,10 @@ class Misplaced(Exception):
 
 
 class Candidates:
-    """Of one group and template, in one part.
+    """Of one group and template, of the parts that one process took.
 
     Args:
-        reader: of the part's lines.
+        reader: of their lines.
         template: hash of the template that they are of.
         times: of the records, µs, those with an anchor not yet rounded.
         places: of the records; those with an anchor inverted.
@@ -69,6 +84,8 @@ class Candidates:
 
     def of_sources(self, sources: frozenset[int], positions: Sequence[int]) -> Sequence[int]:
         """Which of some have a source with one of these hashes."""
+        if positions is self.all:  # half the time of going by position
+            return list(compress(positions, map(sources.__contains__, self._sources)))
         return [position for position in positions if self._sources[position] in sources]
 
     def least(self, positions: Sequence[int]) -> float:
@@ -81,23 +98,29 @@ class Candidates:
         """The times of some, as records are ranked by."""
         return map(self._time, positions)
 
-    def at(self, time: float, positions: Sequence[int]) -> Iterator[Record]:
-        """Those of some that have a time."""
+    def at(self, time: float, positions: Sequence[int]) -> Iterator[tuple[tuple[int, int, int], Record]]:
+        """Those of some that have a time, with where they stand."""
         near = [position for position in self._within(time - ROUNDING_US, time + ROUNDING_US, positions) if self._time(position) == time]
-        places = [self._places[position] for position in near]
-        for raw in self._reader([place if place >= 0 else ~place for place in places]):
+        places = [place if place >= 0 else ~place for place in map(self._places.__getitem__, near)]
+        for place, raw in zip(places, self._reader(places), strict=True):
             try:
                 line = decode_line(raw)
             except LogDamaged:
                 continue
             if not isinstance(line, Record) or line.measurement is None or line.measurement.ranked_us != time:
                 raise Misplaced
-            yield line
+            yield self._reader.where(place), line
+
+    @cached_property
+    def _first(self) -> tuple[float, list[int]]:
+        """The fastest of all, and up to which time: mostly nobody asks for more, and then all are gone through once."""
+        high = min(self._times) + 3 * ROUNDING_US
+        return high, [position for position, time in enumerate(self._times) if time <= high]
 
     def _within(self, low: float, high: float, positions: Sequence[int]) -> list[int]:
         """Which of some have times from and up to these, not yet rounded."""
-        if positions is self.all:
-            return [position for position, time in enumerate(self._times) if low <= time <= high]
+        if positions is self.all and high <= self._first[0]:
+            positions = self._first[1]
         return [position for position in positions if low <= self._times[position] <= high]
 
     def _time(self, position: int) -> float:
@@ -137,12 +160,13 @@ def possible(groups: dict[GroupKey, list[Candidates]], deciding: Sequence[Line],
             return right(record) and not is_stale(templates, record.workload.operator, record.template)
 
         some: _Some = [(candidates, candidates.all) for candidates in group]
-        today = _of_templates(group, templates.get(key[0].partition(":")[0]))
+        hashes = templates.get(key[0].partition(":")[0])
+        today = _of_templates(some, hashes)
         older = _count(some) - _count(today)
         if older and any(map(current, found := list(_fastest(today, current)))):
             over(older)
             yield from found
-            yield from _racers(some, today, firsts.get(key, frozenset()), keys)
+            yield from _racers(some, hashes, firsts.get(key, frozenset()), keys)
             continue
         first = won.get(key)
         if first is not None:
@@ -154,9 +178,10 @@ def possible(groups: dict[GroupKey, list[Candidates]], deciding: Sequence[Line],
         yield from _fastest(some, right)
 
 
-def _racers(some: _Some, today: _Some, first: frozenset[Schedule], keys: Keys) -> Iterator[Record]:
+def _racers(some: _Some, hashes: frozenset[str] | None, first: frozenset[Schedule], keys: Keys) -> Iterator[Record]:
     """Of each schedule that won a race, a record whatever its template, which shows that it has any, and its fastest ones of today."""
-    some, today = _of_sources(some, first), _of_sources(today, first)
+    some = _of_sources(some, first)
+    today = _of_templates(some, hashes)
     for schedule in sorted(first):
 
         def its(record: Record, schedule: Schedule = schedule) -> bool:
@@ -166,8 +191,8 @@ def _racers(some: _Some, today: _Some, first: frozenset[Schedule], keys: Keys) -
         yield from _fastest(_of_sources(today, {schedule}), its)
 
 
-def _of_templates(group: Sequence[Candidates], hashes: frozenset[str] | None) -> _Some:
-    return [(candidates, candidates.all) for candidates in group if hashes is None or candidates.template in hashes]
+def _of_templates(some: _Some, hashes: frozenset[str] | None) -> _Some:
+    return [(candidates, positions) for candidates, positions in some if hashes is None or candidates.template in hashes]
 
 
 def _of_sources(some: _Some, schedules: Set[Schedule]) -> _Some:
@@ -182,7 +207,9 @@ def _count(some: _Some) -> int:
 def _fastest(some: _Some, counts: Callable[[Record], bool]) -> Iterator[Record]:
     """Of some records, by time, those up to the time at which one counts."""
     for time in _ascending(some):
-        found = [record for candidates, positions in some for record in candidates.at(time, positions)]
+        placed = [found for candidates, positions in some for found in candidates.at(time, positions)]
+        # In the order of the log, whichever process took which part: of two that agree in all that they are ranked by, the first is taken.
+        found = [record for _, record in sorted(placed, key=itemgetter(0))]
         yield from found
         if any(map(counts, found)):
             break

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from tilewright.bulk.lint_fold import LintFold, Templates
-from tilewright.bulk.parts import Part, blocks_of, fold_parts, parts_of, processes
+from tilewright.bulk.lint_fold import LintFold
+from tilewright.bulk.lint_texts import Templates
+from tilewright.bulk.parts import Part, fold_parts, parts_of, processes, share_out
 from tilewright.codec import decode_line
-from tilewright.errors import LogDamaged, SchemaTooNew
+from tilewright.errors import LogDamaged, SchemaTooNew, TilewrightError
 from tilewright.finding import Finding, damaged
 from tilewright.lint import FloorUs, Inspect, Lint
 from tilewright.lint_state import Reached, Shifted
@@ -37,24 +41,35 @@ def lint_file(path: Path, *, floor_us: FloorUs, templates: Templates, inspect: I
         SchemaTooNew: a line has a newer schema.
         LogError, HostError: the log cannot be read.
     """
-
-    def fold(part: Part) -> dict[str, Any]:
-        folded = LintFold(floor_us, templates)
-        number = 1
-        with collector_paused():
-            for _, block in blocks_of(part):
-                number += folded.block(number, block)
-        return folded.result(number - 1)
-
     count = processes()
     checks = Lint(floor_us, templates)
     findings: list[Finding] = []
     readable = before = 0
-    for answer in fold_parts(parts_of([path], count), fold, count):
+    here = os.getpid()
+
+    def fold(parts: Iterator[tuple[int, Part]]) -> dict[str, Any]:
+        folded = LintFold(floor_us, templates)
+        answers = []
+        for place, part in parts:
+            answers.append(folded.part(place, part))
+            if len(answers) == 1 and inspect is not None and os.getpid() == here:
+                _load(folded.groups(), inspect)
+        return {"parts": answers, "groups": folded.groups()}
+
+    shares = share_out(parts_of([path], count), fold, count)
+    befores: dict[int, int] = {}  # lines before each part
+    for answer in sorted((answer for share in shares for answer in share["parts"]), key=itemgetter("place")):
+        befores[answer["place"]] = before
         readable += answer["lines"] - answer["blank"]
         with collector_paused():
             _tell(path, answer, before, checks, findings)
         before += answer["lines"]
+    for share in shares:
+        for *key, number, (first, first_at), us, (best, best_at), raw in share["groups"]:
+            record = decode_line(raw)
+            assert isinstance(record, Record)
+            reached = Reached(count=number, first=befores[first] + first_at, best_us=us, number=befores[best] + best_at, record=record)
+            checks.reached((key[0], key[1], key[2]), reached)
     readable -= sum(finding.rule == "damage" for finding in findings)
     findings.extend(checks.rest())
     if inspect is not None:
@@ -81,10 +96,21 @@ def _tell(path: Path, answer: Mapping[str, Any], before: int, checks: Lint, find
         findings.extend(_findings(path, item, before, checks))
     for operator, template, count, first in answer["stale"]:
         checks.template(before + first, operator, template, count)
-    for workload, target, protocol, count, first, us, number, raw in answer["groups"]:
-        record = decode_line(raw)
-        assert isinstance(record, Record)
-        checks.reached((workload, target, protocol), Reached(count=count, first=before + first, best_us=us, number=before + number, record=record))
+
+
+def _load(groups: Sequence[Sequence[Any]], inspect: Inspect) -> None:
+    """Inspect a record of each operator, so that this process, from which others are forked to inspect, has loaded its templates.
+
+    It is done while others fold their parts. What is found is found again where it is told.
+    """
+    operators: set[str] = set()
+    for workload, *_, (_, number), raw in groups:
+        operator = workload.partition(":")[0]
+        record = decode_line(raw) if operator not in operators else None
+        if isinstance(record, Record):
+            operators.add(operator)
+            with suppress(TilewrightError):
+                list(inspect(number, record))
 
 
 def _findings(path: Path, item: list[Any], before: int, checks: Lint) -> Iterator[Finding]:

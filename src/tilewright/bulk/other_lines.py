@@ -64,7 +64,7 @@ class RaceReader:
         """
         try:
             race = _RACE.decode(raw)
-            workload, target = bytes(race.workload), bytes(race.target)
+            workload, target = b"" + race.workload, b"" + race.target
             if workload not in self._workloads:
                 self._workloads[workload] = WORKLOAD.decode(workload)
             if target not in self._targets:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -20,8 +20,8 @@ LARGE_BYTES: Final = 4 * 2**20
 # asks the kernel for each anew: 0.2 page faults a record, 0.5 µs (decision 0019).
 BLOCK_BYTES: Final = 2**17
 _MOST_PROCESSES: Final = 8  # guess: beyond, the disk or memory is the limit
-# Of each process, so that where other work slows a core down the others take more of them. guess: more would put more together at the end
-_PARTS: Final = 4
+# Of each process, so that where other work slows a core down the others take more of them, and all are done within a sixteenth of the time
+_PARTS: Final = 16
 _PART_BYTES: Final = 2**24  # guess: what a part does anew, as reading each workload once, takes some milliseconds
 _TURNS: Final = 4096  # at taking parts: a pipe holds the numbers of 16,384
 _NUMBER_BYTES: Final = 4
@@ -115,11 +115,11 @@ def nth_line(block: bytes, wanted: int) -> bytes:
 
 
 def line_count(block: bytes) -> int:
-    """Lines of a block, blank ones too. Half the time of `bytes.count`, which looks at each byte by itself (CPython 3.11, 2026-11)."""
-    count, place, find = 1, -1, block.find
-    while (place := find(b"\n", place + 1)) >= 0:
-        count += 1
-    return count
+    """Lines of a block, blank ones too: by what it is shorter without its newlines.
+
+    A third of the time of looking for each, a fifth of that of `bytes.count`, which looks at each byte by itself (CPython 3.11, 2026-11).
+    """
+    return len(block) - len(block.replace(b"\n", b"")) + 1
 
 
 def fold_parts(parts: Sequence[P], fold: Callable[[P], Any], count: int) -> list[Any]:
@@ -134,30 +134,47 @@ def fold_parts(parts: Sequence[P], fold: Callable[[P], Any], count: int) -> list
         HostError: a process died, as of too little memory.
         LogError: a fold raised one.
     """
+    results: dict[int, Any] = {}
+    for answer in share_out(parts, lambda taken: [(number, fold(part)) for number, part in taken], count):
+        results.update(answer)
+    return [results[number] for number in range(len(parts))]
+
+
+def share_out(parts: Sequence[P], fold: Callable[[Iterator[tuple[int, P]]], Any], count: int) -> list[Any]:
+    """What each process makes of the parts that it takes, this one and forked ones; in no order.
+
+    Args:
+        parts: as of `parts_of`, or other things.
+        fold: is given parts with their places among all, the next when it asks for one; gives plain values, which msgpack can hold.
+        count: processes, this one among them.
+
+    Raises:
+        HostError: a process died, as of too little memory.
+        LogError: a fold raised one.
+    """
     taking, offering = os.pipe()
     step = 1 + len(parts) // _TURNS
     os.write(offering, b"".join(first.to_bytes(_NUMBER_BYTES, "big") for first in range(0, len(parts), step)))
     os.close(offering)
 
-    def next_ones() -> Iterator[int]:
+    def next_ones() -> Iterator[tuple[int, P]]:
         while turn := os.read(taking, _NUMBER_BYTES):
             first = int.from_bytes(turn, "big")
-            yield from range(first, min(first + step, len(parts)))
+            yield from enumerate(parts[first : first + step], first)
 
     children: list[tuple[int, int]] = []
-    results: dict[int, Any] = {}
     for _ in range(min(count, len(parts)) - 1):
         reading, writing = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(reading)
-            _child(writing, ((number, fold(parts[number])) for number in next_ones()))
+            _child(writing, lambda: fold(next_ones()))
         os.close(writing)
         children.append((pid, reading))
+    answers: list[Any] = []
     failure: BaseException | None = None
     try:
-        for number in next_ones():
-            results[number] = fold(parts[number])
+        answers.append(fold(next_ones()))
     except BaseException as error:
         failure = error
         for _ in next_ones():  # nobody need take more
@@ -168,18 +185,18 @@ def fold_parts(parts: Sequence[P], fold: Callable[[P], Any], count: int) -> list
             answer = pipe.read()
         _, status = os.waitpid(pid, 0)
         if failure is None:
-            failure = _take(answer, status, results)
+            failure = _take(answer, status, answers)
     if failure is not None:
         raise failure
-    return [results[number] for number in range(len(parts))]
+    return answers
 
 
-def _child(writing: int, folded: Iterable[tuple[int, Any]]) -> None:
+def _child(writing: int, folded: Callable[[], Any]) -> None:
     """Fold, write, and end, without running anything that the parent registered for its own end."""
     code = 1
     try:
         try:
-            answer = msgspec.msgpack.encode({"results": list(folded)})
+            answer = msgspec.msgpack.encode({"answer": folded()})
         except (LogError, HostError, OSError) as error:
             kind = "HostError" if isinstance(error, OSError) else type(error).__name__
             answer = msgspec.msgpack.encode({"error": str(error), "kind": kind})
@@ -190,7 +207,7 @@ def _child(writing: int, folded: Iterable[tuple[int, Any]]) -> None:
         os._exit(code)
 
 
-def _take(answer: bytes, status: int, results: dict[int, Any]) -> BaseException | None:
+def _take(answer: bytes, status: int, answers: list[Any]) -> BaseException | None:
     from tilewright import errors
 
     if status or not answer:
@@ -199,5 +216,5 @@ def _take(answer: bytes, status: int, results: dict[int, Any]) -> BaseException 
     if "error" in said:
         error: BaseException = getattr(errors, said["kind"])(said["error"])
         return error
-    results.update(said["results"])
+    answers.append(said["answer"])
     return None

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from tilewright.best import best_of
-from tilewright.bulk.best import Fold, Session, Slim, deciding_lines, fold_with, note_damage
+from tilewright.bulk.best import deciding_lines, note_damage
+from tilewright.bulk.best_fold import Fold, Session, Slim
 from tilewright.bulk.candidates import GroupKey
-from tilewright.bulk.parts import Part, fold_parts, parts_of, processes
+from tilewright.bulk.parts import Part, parts_of, processes, share_out
 from tilewright.log import collector_paused
 from tilewright.record import Line, Record, RecordedSpace, SessionEnd, SessionStart, Status
 
@@ -36,28 +38,34 @@ class _StatsFold(Fold):
         self._workloads: dict[bytes, Counter[tuple[str, str]]] = {}
         self._started: set[str] = set()
         self._ended: set[str] = set()
-        self._spaces: list[str] = []
+        self._spaces: list[tuple[int, str]] = []  # with the part's place
         self._messages = _Messages()
 
-    def counts(self) -> dict[str, Any]:
-        """Plain values for `fold_parts`."""
+    def take(self, parts: Iterable[tuple[int, Part]]) -> dict[str, Any]:
+        """As the best's fold, with counts."""
+        answer = super().take(parts)
         for target, workloads in self._kinds.items():
             for workload, kinds in workloads.items():
                 place = (self._known.workload(workload), self._known.target(target))
+                if not all(place):  # their lines are damaged
+                    answer["damaged"] += kinds.total()
+                    continue
                 for kind, count in kinds.items():
                     self._failures[*place, *kind] += count
-        return {
+        return answer | {
             "failures": [(*key, count) for key, count in self._failures.items()],
             "started": sorted(self._started),
             "ended": sorted(self._ended),
             "spaces": self._spaces,
             "vendor_count": self._vendor_count,
-            "names": [(key, name) for key, name in self._known.names.items()],
+            "names": [(*place, key) for key, place in self._known.names.items()],
         }
 
     def _failed(self, line: Slim) -> None:
         if line.target != self._target:
-            self._target, self._workloads = line.target, self._kinds.setdefault(b"" + line.target, {})
+            target = b"" + line.target
+            self._known.target(target)  # its name counts from here on
+            self._target, self._workloads = line.target, self._kinds.setdefault(target, {})
         kinds = self._workloads.get(b"" + line.workload)
         if kinds is None:
             kinds = self._workloads[b"" + line.workload] = Counter()
@@ -75,9 +83,9 @@ class _StatsFold(Fold):
         elif isinstance(line, SessionEnd):
             self._ended.add(line.session)
         elif isinstance(line, RecordedSpace):
-            self._spaces.append(line.operator)
+            self._spaces.append((self._part, line.operator))
         if isinstance(line, Record):
-            self._known.names.setdefault(self._keys.target(line.target), line.target.name)
+            self._known.names.setdefault(self._keys.target(line.target), (self._part, line.target.name))
 
 
 class _Messages:
@@ -100,9 +108,8 @@ class _Messages:
         return kind
 
 
-def _fold(part: Part) -> dict[str, Any]:
-    fold = _StatsFold()
-    return {**fold_with(fold, part), **fold.counts()}
+def _fold(parts: Iterator[tuple[int, Part]]) -> dict[str, Any]:
+    return _StatsFold().take(parts)
 
 
 def stats_of_files(paths: Sequence[Path], note: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
@@ -121,16 +128,16 @@ def stats_of_files(paths: Sequence[Path], note: Callable[[str], None] = lambda t
 
 def _stats_of_files(paths: Sequence[Path], note: Callable[[str], None]) -> dict[str, Any]:
     count = processes()
-    parts = parts_of(paths, count)
-    folded = fold_parts(parts, _fold, count)
+    folded = share_out(parts_of(paths, count), _fold, count)
     note_damage(folded, note)
-    deciding = deciding_lines(paths, parts, folded)
+    deciding = deciding_lines(paths, folded)
     best = best_of(deciding)
     total: Counter[tuple[str, str]] = Counter()
     right: Counter[tuple[str, str]] = Counter()
     statuses: Counter[str] = Counter()
     failures: Counter[tuple[str, str]] = Counter()
-    names: dict[str, str] = {}
+    # The name in the first part stays.
+    names = {key: name for _, name, key in sorted((found for answer in folded for found in answer["names"]), key=itemgetter(0), reverse=True)}
     for answer in folded:
         for workload, target, _, _, times, *_ in answer["groups"]:
             timed = len(times) // 8
@@ -144,15 +151,13 @@ def _stats_of_files(paths: Sequence[Path], note: Callable[[str], None]) -> dict[
                 right[workload, target] += number
             else:
                 failures[status, message] += number
-        for key, name in answer["names"]:
-            names.setdefault(key, name)
     started = {session for answer in folded for session in answer["started"]}
     ended = {session for answer in folded for session in answer["ended"]}
     return {
         "sessions": {"count": len(started), "interrupted": len(started - ended)},
         "records": total.total(),
         "vendors": sum(answer["vendor_count"] for answer in folded),
-        "spaces": [operator for answer in folded for operator in answer["spaces"]],
+        "spaces": [operator for _, operator in sorted((space for answer in folded for space in answer["spaces"]), key=itemgetter(0))],
         "statuses": dict(ranked(statuses)),
         "failures": [{"status": status, "message": message, "records": number} for (status, message), number in ranked(failures)],
         "races": sum(not isinstance(line, Record) for line in deciding),

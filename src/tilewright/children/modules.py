@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import inspect
 import os
@@ -28,6 +29,10 @@ class _KeepingBytecode(SourceFileLoader):
         before, sys.dont_write_bytecode = sys.dont_write_bytecode, False
         try:
             return super().get_code(fullname)
+        except Exception:  # what is wrong with the text, it says again; half a file of bytecode, as a full disk leaves it, says nothing of it
+            with contextlib.suppress(OSError):
+                os.unlink(importlib.util.cache_from_source(self.path))
+            return self.source_to_code(self.get_data(self.path), self.path)
         finally:
             sys.dont_write_bytecode = before
 
@@ -83,12 +88,13 @@ class _Blocks:
         self._known: list[tuple[Sequence[str], int]] = []
 
     def __call__(self, lines: Sequence[str]) -> Sequence[str]:
-        # What was read to find the end says the same end again: the block, and all up to the first line after it that is the module's own.
+        # What was read to find the end says the same end again: the block, and all up to the first line after it that is the module's own
+        # (one of nothing but a backslash may be either's, from Python 3.12 on).
         for read, count in self._known:
             if lines[: len(read)] == read:
                 return lines[:count]
         block = self._really(lines)
-        end = next((place for place in range(len(block), len(lines)) if lines[place][:1] not in " \t\f#\r\n"), None)
+        end = next((place for place in range(len(block), len(lines)) if lines[place][:1] not in " \t\f#\\\r\n"), None)
         if end is not None:
             self._known = [(lines[: end + 1], len(block)), *self._known[: _MOST_BLOCKS - 1]]
         return block
