@@ -94,7 +94,7 @@ def test_the_fit_follows_the_gradient_of_its_loss():
     points = encoding.vectors(encoding.rows(configs))
     values = rng.normal(size=len(points))
     gaussian = Gaussian(encoding.groups, Prior())
-    distances = [((points[:, None, g.start : g.stop] - points[None, :, g.start : g.stop]) ** 2).sum(axis=2) for g in encoding.groups]
+    distances = np.array([((points[:, None, g.start : g.stop] - points[None, :, g.start : g.stop]) ** 2).sum(axis=2).ravel() for g in encoding.groups])
     theta = gaussian._mean + 0.1
     _, gradient = gaussian._loss(theta, distances, values)
     for position in range(len(theta)):

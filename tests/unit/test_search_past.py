@@ -24,9 +24,11 @@ from tilewright.search.model import TimeModel
 from tilewright.search.past import Past
 from tilewright.search.past_result import PastResult
 from tilewright.search.pool import Pool
+from tilewright.search.wide import CostProposer
 from tilewright.space import Cfg, Space
 from tilewright.target import named_target
 from tilewright.tuner import tune
+from tilewright.workload import Workload
 
 H200 = named_target("sm_90")
 
@@ -331,3 +333,47 @@ def test_a_history_that_was_named_must_be_readable_and_is_counted(tmp_path: Path
         with pytest.raises(fault, match=name):
             tune("matmul", ["M=64,N=64,K=64,dtype=float16"], device="interpreter", log=log.path, history=[log.path, tmp_path / name])
         assert LogHistory([tmp_path / name]).count("matmul") == (0, 0)
+
+
+def test_what_is_heard_is_worked_out_once_it_is_thought_over_and_not_where_a_search_has_results_of_its_own() -> None:
+    made: list[int] = []
+
+    def relate(workload: Workload, config: Config, time_us: float | None, resources: Resources | None) -> PastResult:
+        made.append(len(made))
+        return PastResult(source=workload.key, features=(float(workload.dims["M"]),), config=config, time_us=time_us)
+
+    proposer = CostProposer(SPACE, seed=0, features=(6.0,), relate=relate)
+    others = [Workload(operator="x", dims={"M": 2**place}, dtypes={}) for place in range(4)]
+    configs = list(SPACE.enumerate())
+    heard = 0
+    while heard < 31:
+        proposer.heard(others[heard % 4], configs[heard % len(configs)], 10.0 + heard, None)
+        heard += 1
+    assert made == []
+    proposer.heard(others[0], configs[0], 9.0, None)
+    assert len(made) == 32
+    for _ in range(18):
+        config = proposer.ask()
+        assert config is not None
+        proposer.tell(config, 10.0)
+    for place in range(200):
+        proposer.heard(others[place % 4], configs[place % len(configs)], 10.0, None)
+    assert len(made) == 32
+
+
+def rare(cfg: Cfg) -> None:
+    """One point in 256 is legal, and there are 256 of those."""
+    for name in "abcdefgh":
+        cfg.define_knob(name, [0, 1])
+    last = [cfg.define_knob(name, [0, 1, 2, 3]) for name in "wxyz"]
+    cfg.require(sum(last) == 12, "rare")
+
+
+@pytest.mark.parametrize("even", [True, False])
+def test_first_points_of_a_large_space_are_legal_and_as_many_however_they_are_drawn(even: bool) -> None:
+    space = Space({"s": rare})
+    pool = Pool(space, seed=1, most=10, even=even)
+    assert not pool.listed
+    assert all(space.validate(config) == config for config in pool.configs)
+    assert 100 < len(pool) <= 201
+    assert Pool(Space({"s": rare}), seed=1, most=10, even=even).configs == pool.configs

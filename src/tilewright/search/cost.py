@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -84,12 +84,13 @@ class CostSampler(BaseSampler):
     ) -> None:
         self._space = space
         # A recording has its points at hand; a template's are found by a pass each, and an estimate says where to look.
-        self._pool = Pool(space, seed=seed, most=ENUMERABLE if estimate is None or isinstance(space, Sized) else _LISTED)
+        self._pool = Pool(space, seed=seed, most=ENUMERABLE if estimate is None or isinstance(space, Sized) else _LISTED, even=estimate is None)
         self._rng = random.Random(seed)
         self._estimate = estimate
         self._turns = turns and estimate is None
         self._features = tuple(features)
         self._results = list(past)
+        self._heard: list[Callable[[], PastResult]] = []  # since they were last thought over
         self._foreseen = len(self._results)  # of them, those whose builds the model knows
         self._consider_at = max(_FIRST_HEARD, _HEARD_GROWTH * len(past))
         learnt = Past(self._pool.encoding, past, features, estimated=estimate is not None) if past else None
@@ -122,13 +123,20 @@ class CostSampler(BaseSampler):
         """Uniform: only where no point is left, or for parameters that are not the space's."""
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
-    def heard(self, result: PastResult) -> None:
+    def heard(self, result: Callable[[], PastResult]) -> None:
         """Take in another workload's result: when there are so many times as many as before, all of them are thought over anew.
 
         Not any more where the search has results enough of its own.
+
+        Args:
+            result: makes it, once it is thought over: with many workloads most of what is heard never is.
         """
-        self._results.append(result)
-        if len(self._results) >= self._consider_at and self._count < _OWN:
+        if self._count >= _OWN:
+            return
+        self._heard.append(result)
+        if len(self._results) + len(self._heard) >= self._consider_at:
+            self._results += [made() for made in self._heard]
+            self._heard.clear()
             self._consider_at = _HEARD_GROWTH * len(self._results)
             self._model.foresee(self._results[self._foreseen :])
             self._foreseen = len(self._results)

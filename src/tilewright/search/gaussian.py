@@ -82,7 +82,9 @@ class Gaussian:
             rest = order[_FITTED // 2 :]
             chosen = np.concatenate([order[: _FITTED // 2], rest[np.linspace(0, len(rest) - 1, _FITTED // 2).astype(int)]])
             points, values = points[chosen], values[chosen]
-        distances = [_squared(points[:, group.start : group.stop], points[:, group.start : group.stop]) for group in self._groups]
+        # A row for each group, so that a step is two products of a matrix and a vector.
+        columns = [points[:, group.start : group.stop] for group in self._groups]
+        distances = np.array([_squared(column, column) for column in columns]).reshape(len(columns), len(values) ** 2)
         theta = self._theta.copy()
         step = np.full(len(theta), 0.2)
         before = np.zeros(len(theta))
@@ -97,13 +99,10 @@ class Gaussian:
             before = gradient
         self._theta = best
 
-    def _loss(self, theta: Matrix, distances: list[Matrix], values: Matrix) -> tuple[float, Matrix]:
+    def _loss(self, theta: Matrix, distances: Matrix, values: Matrix) -> tuple[float, Matrix]:
         """Negative log posterior of the hyperparameters, and its gradient."""
         inverse: Matrix = np.exp(-2 * theta[:-2])
-        squared: Matrix = np.zeros((len(values), len(values)))
-        for weight, distance in zip(inverse, distances, strict=True):
-            squared += weight * distance
-        shape, slope = _matern(squared)
+        shape, slope = _matern((inverse @ distances).reshape(len(values), len(values)))
         signal, noise = np.exp(theta[-2]), np.exp(theta[-1]) + _JITTER
         kernel = signal * shape
         kernel[np.diag_indices_from(kernel)] += noise
@@ -116,8 +115,7 @@ class Gaussian:
         outer = 0.5 * (inverted - np.outer(weights, weights))
         gradient = np.empty_like(theta)
         sloped = outer * slope * signal
-        for number, distance in enumerate(distances):
-            gradient[number] = -2 * inverse[number] * np.vdot(sloped, distance)
+        gradient[:-2] = -2 * inverse * (distances @ sloped.ravel())
         gradient[-2] = np.vdot(outer, shape) * signal
         gradient[-1] = np.trace(outer) * np.exp(theta[-1])
         offset = (theta - self._mean) / self._deviation

@@ -53,12 +53,12 @@ class Past:
         self._encoding = encoding
         self._features = np.array(features, dtype=float)
         usable = [result for result in results if result.time_us and (result.estimate_us or not estimated)]
-        rows = encoding.rows([carried(encoding, result.config) for result in usable])
         estimates = np.array([np.log(result.estimate_us) if estimated else 0.0 for result in usable])  # type: ignore[arg-type]
         places = np.array([result.features for result in usable], dtype=float).reshape(len(usable), len(self._features))
         sources = np.array([result.source for result in usable])
         times = np.array([result.time_us for result in usable], dtype=float)
         kept = _spread(sources, times, places / DOUBLINGS, self._features / DOUBLINGS)
+        rows = encoding.rows([carried(encoding, usable[number].config) for number in kept])
         sources, times = sources[kept], times[kept]
         self._base: Matrix = estimates[kept]
         self._values: Matrix = np.log(times) - self._base
@@ -74,7 +74,7 @@ class Past:
         # Where nothing is known of a build, it is like the others.
         self._usual = np.array([np.nanmean(column) if np.isfinite(column).any() else np.nan for column in needs.T])
         self._traits = Traits(encoding, features)
-        self._points = self._traits.columns(rows[kept], places[kept], self._filled(needs), relative)
+        self._points = self._traits.columns(rows, places[kept], self._filled(needs), relative)
         nearest = float(np.abs(places[kept] - self._features).sum(axis=1).min()) if len(kept) else 0.0
         self.trust = _UNTRIED * float(np.exp(-nearest / _FAR))
         self.tried = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tilewright.knobs import Value
@@ -51,7 +52,7 @@ class CostProposer(StudyProposer):
     def heard(self, workload: Workload, config: Config, time_us: float | None, resources: Resources | None) -> None:
         """Learn from another workload's candidate."""
         if self._relate is not None:
-            self._sampler.heard(self._relate(workload, config, time_us, resources))
+            self._sampler.heard(partial(self._relate, workload, config, time_us, resources))
 
     def widen(self, count: int) -> list[dict[str, Value]]:
         """Configs worth building next, the author's candidates before the model's."""
