@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tilewright.gpu_target import driver_facts, handle_of
+
 
 @contextmanager
 def watching_gpu(counts: Callable[[], bool] = lambda: True) -> Iterator[list[int]]:
@@ -17,7 +19,8 @@ def watching_gpu(counts: Callable[[], bool] = lambda: True) -> Iterator[list[int
     import pynvml
 
     pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    # CUDA's first device, which need not be NVML's.
+    handle = handle_of(pynvml, driver_facts(0).uuid) or pynvml.nvmlDeviceGetHandleByIndex(0)
     found: list[int] = []
     stop = threading.Event()
 
