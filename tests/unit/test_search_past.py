@@ -359,21 +359,3 @@ def test_what_is_heard_is_worked_out_once_it_is_thought_over_and_not_where_a_sea
     for place in range(200):
         proposer.heard(others[place % 4], configs[place % len(configs)], 10.0, None)
     assert len(made) == 32
-
-
-def rare(cfg: Cfg) -> None:
-    """One point in 256 is legal, and there are 256 of those."""
-    for name in "abcdefgh":
-        cfg.define_knob(name, [0, 1])
-    last = [cfg.define_knob(name, [0, 1, 2, 3]) for name in "wxyz"]
-    cfg.require(sum(last) == 12, "rare")
-
-
-@pytest.mark.parametrize("even", [True, False])
-def test_first_points_of_a_large_space_are_legal_and_as_many_however_they_are_drawn(even: bool) -> None:
-    space = Space({"s": rare})
-    pool = Pool(space, seed=1, most=10, even=even)
-    assert not pool.listed
-    assert all(space.validate(config) == config for config in pool.configs)
-    assert 100 < len(pool) <= 201
-    assert Pool(Space({"s": rare}), seed=1, most=10, even=even).configs == pool.configs

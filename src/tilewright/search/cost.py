@@ -84,7 +84,7 @@ class CostSampler(BaseSampler):
     ) -> None:
         self._space = space
         # A recording has its points at hand; a template's are found by a pass each, and an estimate says where to look.
-        self._pool = Pool(space, seed=seed, most=ENUMERABLE if estimate is None or isinstance(space, Sized) else _LISTED, even=estimate is None)
+        self._pool = Pool(space, seed=seed, most=ENUMERABLE if estimate is None or isinstance(space, Sized) else _LISTED)
         self._rng = random.Random(seed)
         self._estimate = estimate
         self._turns = turns and estimate is None

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 # Points first drawn of a space that is not listed. guess: a uniform draw takes up to half a millisecond where few points are legal.
 _DRAWN: Final = 200
-# Random walks for each of these points, where they need not be uniform, before uniform draws make up for those still missing. guess: of the shipped
-# matmul's every fourth to eighth is legal.
-_WALKS: Final = 20
 # A pool that is not listed is cut back to so many points when it has come to so many. guess: the model's cost grows with them.
 HELD: Final = 2_000
 MOST: Final = 3_000
@@ -36,9 +33,6 @@ class Pool:
         space: where they come from.
         seed: of the draws.
         most: list all legal points where they are at most so many by the space's bound.
-        even: whether the first points of a space that is not listed are drawn uniformly. Where an estimate leads on from them they need not be: of
-            matmul at nine shapes and six seeds, the pool then held 78% of the 64 points of the least estimate in place of 77%, for
-            0.33 s of CPU time in place of 0.55 (2026-11).
 
     Attributes:
         listed: whether it holds every legal point.
@@ -47,7 +41,7 @@ class Pool:
         vectors: their encoding, `[points, width]`.
     """
 
-    def __init__(self, space: SearchSpace, *, seed: int, most: int = ENUMERABLE, even: bool = True) -> None:
+    def __init__(self, space: SearchSpace, *, seed: int, most: int = ENUMERABLE) -> None:
         self._space = space
         self._rng = random.Random(seed)
         self.listed = space.size_bound() <= most
@@ -57,7 +51,7 @@ class Pool:
         self._numbers: dict[str, int] = {}
         self.rows: NDArray[np.intp] = np.zeros((0, len(self.encoding.knobs)), dtype=np.intp)
         self.vectors: Matrix = np.zeros((0, self.encoding.width))
-        self._add(space.enumerate() if self.listed else [*space.suggestions(), *(self._draw(_DRAWN) if even else self._walked(_DRAWN))])
+        self._add(space.enumerate() if self.listed else [*space.suggestions(), *self._draw(_DRAWN)])
 
     def __len__(self) -> int:
         return len(self.configs)
@@ -97,17 +91,6 @@ class Pool:
         self._keys = [self._keys[number] for number in numbers]
         self._numbers = {key: number for number, key in enumerate(self._keys)}
         self.rows, self.vectors = self.rows[numbers], self.vectors[numbers]
-
-    def _walked(self, count: int) -> list[dict[str, Value]]:
-        """Legal points where random walks end: those on paths of few candidates come up more often."""
-        found: list[dict[str, Value]] = []
-        for _ in range(_WALKS * count):
-            if len(found) == count:
-                return found
-            evaluation = self._space.evaluate(lambda knob: self._rng.choice(knob.values))
-            if not evaluation.violations:
-                found.append(evaluation.config)
-        return [*found, *self._draw(count - len(found))]
 
     def _draw(self, count: int) -> list[dict[str, Value]]:
         try:
