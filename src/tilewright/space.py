@@ -45,14 +45,14 @@ class Space:
         self._schedules = {name: Schedule(name, program) for name, program in programs.items()}
         names: tuple[Value, ...] = tuple(self._schedules)
         self._choice = Declared(Knob(name=SCHEDULE, kind="knob", values=names), (), None) if len(names) > 1 else None
-        self._heaviest = 1
+        self._heaviest: dict[str, int] = {}  # by schedule: the largest product of candidate counts on a path, as far as known
         self._count: SpaceCount | None = None
         self._suggestions: list[dict[str, Value]] | None = None
         self._listed: list[dict[str, Value]] = []
         self._rest: Iterator[dict[str, Value]] | None = None
         self._census = Census(self._passes())
         for schedule in self._schedules.values():
-            self._heaviest = max(self._heaviest, len(names) * probe(schedule))
+            self._heaviest[schedule.name] = probe(schedule)
             for stated in schedule.suggestions:
                 for knob in stated:
                     if schedule.find(knob) is None:
@@ -157,9 +157,9 @@ class Space:
     def sample(self, n: int, rng: random.Random) -> list[dict[str, Value]]:
         """Legal configs drawn uniformly, with replacement, without enumerating.
 
-        A random walk ends at a point with a probability of one over the product of the candidate counts on its path; taking it
-        with that product over the largest one evens that out. Where a larger product turns up, the batch starts again; and where so many
-        walks are in vain that the space has been listed meanwhile, it is drawn from the list.
+        A random walk ends at a point with a probability of one over the product of the candidate counts on its path; drawing schedules by their
+        largest such product, and taking a point with its own over its schedule's, evens that out. Where a larger product turns up, the batch starts
+        again; and where so many walks are in vain that the space has been listed meanwhile, it is drawn from the list.
 
         Raises:
             SpaceError: too many walks in a row ended at a failed require, or nothing is legal.
@@ -167,7 +167,6 @@ class Space:
         start = rng.getstate()
         if self._census.complete:
             return self._drawn(n, rng)
-        schedules = list(self._schedules.values())
         taken: list[dict[str, Value]] = []
         refusals: Counter[str] = Counter()
         weight = 1
@@ -183,23 +182,28 @@ class Space:
                 rng.setstate(start)
                 return self._drawn(n, rng)
             wasted += 1
-            schedule = schedules[rng.randrange(len(schedules))]
-            weight = len(schedules)
+            weight = 1
+            schedule = self._drawn_schedule(rng)
             cfg = run_pass(schedule, pick, cutting=True)
             if cfg._violations:
                 refusals[cfg._violations[0]] += 1
                 if refusals.total() >= MAX_TRIES:
                     raise self._empty(refusals, f"none of {MAX_TRIES} random points in a row is legal")
                 continue
-            if weight > self._heaviest:
-                self._heaviest = weight
+            if weight > self._heaviest[schedule.name]:
+                self._heaviest[schedule.name] = weight
                 rng.setstate(start)
                 taken.clear()
-            elif rng.randrange(self._heaviest) < weight:
+            elif rng.randrange(self._heaviest[schedule.name]) < weight:
                 taken.append(self._config(cfg))
                 wasted -= 1
             refusals.clear()
         return taken
+
+    def _drawn_schedule(self, rng: random.Random) -> Schedule:
+        place = rng.randrange(sum(self._heaviest.values()))
+        reaches = itertools.accumulate(self._heaviest.values())
+        return next(schedule for schedule, reach in zip(self._schedules.values(), reaches, strict=True) if place < reach)
 
     def _passes(self) -> Iterator[dict[str, Value] | None]:
         """All legal configs, and None for each cut."""
