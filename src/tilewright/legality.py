@@ -173,9 +173,9 @@ def exceeded(resources: Resources | None, target: Target) -> tuple[str, ...]:
 
 
 def summarize(verdicts: Sequence[Verdict]) -> Mapping[str, int]:
-    """Reasons of the configs that are not legal, with how many each: the limit exceeded, else the status."""
+    """Reasons of the configs that are not legal, with how many each, the most frequent first: the limit exceeded, else the status."""
     reasons: Counter[str] = Counter()
     for verdict in verdicts:
         if not verdict.legal:
             reasons.update([limit.partition(":")[0] for limit in verdict.exceeds] or [str(verdict.status)])
-    return reasons
+    return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))  # whatever order the configs were drawn in
