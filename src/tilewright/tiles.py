@@ -54,7 +54,7 @@ def tile_namer(spec: OperatorSpec, workload: Workload) -> Callable[[Config], Nam
         if names not in found:
             own = [_only(pattern, names) for pattern in ours]
             along = [name for pattern in theirs if (name := _only(pattern, names))]
-            found[names] = _Names(tuple(filter(None, own)), tuple(along), _only(_STAGES, names)) if own and all(own) else None
+            found[names] = _Names(sides=tuple(filter(None, own)), along=tuple(along), stages=_only(_STAGES, names)) if own and all(own) else None
         named = found[names]
         if named is None:
             return None
@@ -62,19 +62,20 @@ def tile_namer(spec: OperatorSpec, workload: Workload) -> Callable[[Config], Nam
         if min(sides) <= 0:
             return None
         columns = prod(side for dim, side in zip(extents, sides, strict=True) if dim in last)
+        depth = prod(extent_of(config[name]) for name in named.along) if named.along else 0
         stages = extent_of(config[named.stages]) if named.stages else 0
         return NamedTile(
             count=prod(ceil(extent / side) for extent, side in zip(extents.values(), sides, strict=True)),
             rows=prod(sides) // columns,
             columns=columns,
-            depth=max(prod(extent_of(config[name]) for name in named.along), 0) or None if named.along else None,
+            depth=depth if depth > 0 else None,
             stages=stages if stages > 0 else None,
         )
 
     return tile
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Names:
     """Of knobs: for each dim of the result, for dims of the sums, and for stages."""
 

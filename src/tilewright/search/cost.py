@@ -132,6 +132,7 @@ class CostSampler(BaseSampler):
             result: makes it, once it is thought over: with many workloads most of what is heard never is.
         """
         if self._count >= _OWN:
+            self._heard.clear()
             return
         self._heard.append(result)
         if len(self._results) + len(self._heard) >= self._consider_at:
