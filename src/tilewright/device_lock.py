@@ -101,7 +101,7 @@ class DeviceLock:
 
     def release(self) -> None:
         """Give the device up; may be called again."""
-        if self._descriptor is not None:
-            os.ftruncate(self._descriptor, 0)
-            os.close(self._descriptor)
-            self._descriptor = None
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.ftruncate(descriptor, 0)
+            os.close(descriptor)

@@ -61,7 +61,8 @@ class OpeningRunner:
             made.set_exception(error)
             return
         with self._lock:
-            first = None if self._closed else self._first
+            late = self._closed  # from here on, `close` finds it made and ends it, also in the middle of what follows
+            first = None if late else self._first
             if first is not None:
                 self._vendors = Future()
             made.set_result(runner)
@@ -70,7 +71,7 @@ class OpeningRunner:
                 self._vendors.set_result(runner.vendors(first))
             except BaseException as error:
                 self._vendors.set_exception(error)  # for whoever asks for them
-        if self._closed:
+        if late:
             runner.close()
 
     @property
@@ -126,6 +127,8 @@ class OpeningRunner:
 
     def close(self) -> None:
         """End it; one that is still being made is ended as soon as it is."""
-        self._closed = True
-        if self._made is not None and self._made.done() and self._made.exception() is None:
-            self._made.result().close()
+        with self._lock:
+            self._closed = True
+            made = self._made if self._made is not None and self._made.done() else None
+        if made is not None and made.exception() is None:
+            made.result().close()

@@ -150,6 +150,23 @@ def test_the_vendors_of_the_first_job_are_measured_once_as_soon_as_there_is_a_de
     assert inner.asked == [job(1), job(2), job(1)]
 
 
+def test_a_session_that_ends_while_the_first_vendors_are_measured_closes_the_runner_once() -> None:
+    closings: list[str] = []
+
+    class Closing(VendorRunner):
+        def close(self) -> None:
+            closings.append(threading.current_thread().name)
+            super().close()
+            self.gate.set()  # what was being measured ends with the child
+
+    runner = opened_with(job(1), Closing())
+    runner.close()
+    opener = next((thread for thread in threading.enumerate() if thread.name == "tilewright-open"), None)
+    if opener is not None:
+        opener.join(5)
+    assert closings == [threading.current_thread().name]
+
+
 def test_a_fault_of_the_first_vendors_is_raised_where_they_are_asked_for() -> None:
     inner = VendorRunner(UsageError("no such reference"))
     runner = opened_with(job(1), inner)
