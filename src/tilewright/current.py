@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
-from tilewright.library import Operator
+if TYPE_CHECKING:
+    from tilewright.library import Operator
 
 # Hashes of the templates that each operator at hand has now, by its name. Of an operator that is not there, nothing is stale.
 Templates: TypeAlias = Mapping[str, frozenset[str]]

@@ -104,7 +104,7 @@ class Lint:
 
     def run(self, session: str, trials: Sequence[int], numbers: Sequence[int], starts: Sequence[int] = ()) -> Iterator[Finding]:
         """Trials of a session in the order of the log, with their lines and those of starts, in which nothing else is wrong."""
-        ascending = all(map(lt, trials, islice(trials, 1, None)))
+        ascending = isinstance(trials, range) or all(map(lt, trials, islice(trials, 1, None)))  # a range's step is 1
         seen = self._trials.setdefault(session, Trials())
         if session in self._started and session not in self._ended and ascending and (not trials or seen.add_run(trials, numbers)):
             self._counted[session] = self._counted.get(session, 0) + len(trials)

@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from tilewright.formats import format_config as format_config
+from tilewright.formats import format_us as format_us
 from tilewright.observer import Progress
 from tilewright.record import Racer, Record, SessionStart, Status, Value
 from tilewright.result import TuneResult, WorkloadResult, ranked_ratio, time_us
@@ -20,13 +22,6 @@ from tilewright.workload import Workload
 
 # Seconds between plain progress lines, besides those of a better time. guess: a log file stays readable.
 _PLAIN_EVERY_S: Final = 10.0
-
-
-def format_us(us: float | None) -> str:
-    """A time in µs with four significant digits, `-` for none."""
-    if us is None:
-        return "-"
-    return f"{us:,.1f}" if us >= 1000 else f"{us:.4g}"
 
 
 def format_gain(ratio: float | None) -> str:
@@ -39,11 +34,6 @@ def format_paired(gain: float | None, racer: Racer | None) -> str:
     if racer is None or racer.low is None or racer.high is None:
         return format_gain(gain)
     return f"{format_gain(gain)} ({racer.low:.3f}-{racer.high:.3f})"
-
-
-def format_config(config: Mapping[str, Value]) -> str:
-    """A config in one line."""
-    return " ".join(f"{name}={'x'.join(map(str, value)) if isinstance(value, list) else value}" for name, value in config.items())
 
 
 def format_workload(workload: Workload) -> str:

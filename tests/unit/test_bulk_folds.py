@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tilewright.bulk import parts
 from tilewright.bulk.lint import lint_file
+from tilewright.bulk.lint_runs import run_columns, run_of
 from tilewright.bulk.parts import fold_parts, line_count, parts_of, share_out
 from tilewright.bulk.stats import _Messages, failure_kind, stats_of_files
 from tilewright.codec import encode_line
@@ -190,6 +192,70 @@ def test_a_config_is_as_legible_as_when_read_by_itself(tmp_path: Path, config: b
     path.write_bytes(b"".join(lines))
     contents = TuningLog(path).read()
     assert lint_file(path, floor_us=lambda workload, target: None, templates={}) == (len(contents.lines), lint(contents))
+
+
+FULL = (
+    b'"measurement":{"protocol":"graph/1","median_us":2.0,"min_us":1.5,"max_us":2.5,"cv":0.25,"samples":2,"times_us":[1.5,2.5],'
+    b'"anchor":{"kind":"memory","median_us":91.5,"nominal_us":99.25,"samples":4},'
+    b'"state":{"sm_mhz":1980,"memory_mhz":3201,"power_w":154.5,"temperature_c":49,"throttle":["sw_power_cap"]}},'
+    b'"check":{"rel_norm":0.125,"max_error":0.25,"rel_norm_allowed":0.5,"max_error_allowed":1.0,"ragged":"m:M=16"},'
+    b'"resources":{"shared_memory_bytes":98304,"registers":168,"spill_bytes":0,"stack_bytes":0,"num_warps":8},"build_s":0.5'
+)
+PARTS = [
+    (b'"median_us":', b"2.0"), (b'"min_us":', b"1.5"), (b'"max_us":', b"2.5"), (b'"cv":', b"0.25"), (b'"samples":', b"2"), (b'"times_us":[', b"1.5"),
+    (b'"times_us":', b"[1.5,2.5]"), (b'"kind":', b'"memory"'), (b'"median_us":', b"91.5"), (b'"nominal_us":', b"99.25"), (b'"samples":', b"4"),
+    (b'"sm_mhz":', b"1980"), (b'"memory_mhz":', b"3201"), (b'"power_w":', b"154.5"), (b'"temperature_c":', b"49"), (b'"throttle":', b'["sw_power_cap"]'),
+    (b'"throttle":[', b'"sw_power_cap"'), (b'"rel_norm":', b"0.125"), (b'"ragged":', b'"m:M=16"'), (b'"shared_memory_bytes":', b"98304"),
+    (b'"registers":', b"168"), (b'"spill_bytes":', b"0"), (b'"build_s":', b"0.5"), (b'"protocol":', b'"graph/1"'),
+]  # fmt: skip
+ODD = [
+    b"true",
+    b"null",
+    b'"1"',
+    b"-0",
+    b"-1",
+    b"0",
+    b"1.0",
+    b"1.25",
+    b"1e1",
+    b"1e999",
+    b"01",
+    b"NaN",
+    b"9" * 30,
+    b"9" * 400,
+    b"[]",
+    b"[null]",
+    b'["\\ud83d"]',
+    b"{}",
+]
+
+
+@pytest.mark.parametrize(("key", "value"), PARTS, ids=lambda text: text.decode())
+def test_each_field_is_as_legible_as_when_read_by_itself(tmp_path: Path, key: bytes, value: bytes) -> None:
+    """Whatever stands for a value, next to records in which it is right."""
+    workload, target = Workload(operator="m", dims={"M": 16}, dtypes={}), named_target("sm_90")
+    right = encode_line(
+        Record(session="s", trial=0, workload=workload, target=target, config={}, status=Status.OK, measurement=Measurement(
+            protocol="graph/1", median_us=1.0, min_us=1.0, max_us=1.0))
+    )  # fmt: skip
+    full = right[: right.index(b'"measurement"')] + FULL + b"}\n"
+    assert full.count(key + value) == 1
+    lines = [full]
+    for odd in ODD:
+        lines += [full.replace(key + value, key + odd), full]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"".join(line.replace(b'"trial":0', b'"trial":%d' % trial) for trial, line in enumerate(lines)))
+    contents = TuningLog(path).read()
+    assert len(contents.damage) > 5 and len(contents.lines) > len(ODD)
+    assert lint_file(path, floor_us=lambda workload, target: None, templates={}) == (len(contents.lines), lint(contents))
+
+
+@pytest.mark.parametrize("trials", [[], [0], [3, 4, 5], [0, 2, 4], [5, 4, 3], [0, 2, 1, 3], [1 << 61]])
+@pytest.mark.parametrize("numbers", [[], [7], [7, 9, 1 << 33]])
+def test_runs_come_out_as_they_were_sent(trials: list[int], numbers: list[int]) -> None:
+    columns = msgspec.msgpack.decode(msgspec.msgpack.encode(run_columns(trials, numbers, numbers)))
+    assert [list(column) for column in run_of(columns, 10)] == [trials, [number + 10 for number in numbers], [number + 10 for number in numbers]]
+    assert isinstance(run_of(columns, 0)[0], range) == (trials in ([0], [3, 4, 5], [1 << 61]))
 
 
 def test_records_that_a_look_up_reaches_are_inspected_by_all_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tilewright import library
 from tilewright.errors import SpaceError, TemplateError, UsageError
 from tilewright.library import Operator, find_operator, find_operators, shipped_templates
 from tilewright.operator import TensorSpec, Tolerance
@@ -143,6 +144,23 @@ def test_a_bad_spec_is_an_error_that_names_its_file(tmp_path, spec, message):
     with pytest.raises(UsageError) as caught:
         _ = Operator(make(tmp_path, "scale", spec=spec)).spec
     assert message in str(caught.value) and str(tmp_path) in str(caught.value)
+
+
+def test_a_schedule_that_a_config_names_is_loaded_alone(tmp_path, monkeypatch):
+    operator = Operator(make(tmp_path, "op", tiled=TILED, plain=TILED, broken="{% if %}"))
+    loaded = []
+    load = library.Template.load
+    monkeypatch.setattr(library.Template, "load", lambda path: loaded.append(path.name) or load(path))
+    tiled = operator.template({"schedule": "tiled", "w": 2})
+    assert operator.template({"schedule": "tiled", "w": 1}) is tiled
+    assert loaded == ["tiled.py.jinja"]
+    with pytest.raises(TemplateError, match=re.escape("broken.py.jinja")):
+        _ = operator.templates
+    (operator.folder / "broken.py.jinja").unlink()
+    assert list(operator.templates) == ["plain", "tiled"] and operator.templates["tiled"] is tiled
+    assert loaded.count("tiled.py.jinja") == 1
+    with pytest.raises(UsageError, match="no schedule '../op/tiled'"):
+        operator.template({"schedule": "../op/tiled"})
 
 
 def test_a_folder_without_templates_or_spec_is_an_error(tmp_path):

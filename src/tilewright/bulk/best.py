@@ -13,8 +13,9 @@ from typing import Any
 from tilewright.best import BestEntry, VendorTime, best_entries, with_vendors
 from tilewright.bulk.best_fold import Fold
 from tilewright.bulk.candidates import Candidates, GroupKey, Misplaced, Reader, possible
-from tilewright.bulk.other_lines import RaceReader
 from tilewright.bulk.parts import LARGE_BYTES, Part, is_large, parts_of, processes, share_out
+from tilewright.bulk.raced import races_of
+from tilewright.codec import decode_line
 from tilewright.current import Templates, passed_over
 from tilewright.errors import LogDamaged
 from tilewright.log import TuningLog, collector_paused
@@ -27,24 +28,28 @@ def _fold(parts: Iterator[tuple[int, Part]]) -> dict[str, Any]:
     return Fold().take(parts)
 
 
-def best_of_files(paths: Sequence[Path], note: Callable[[str], None] = lambda text: None, templates: Templates = MappingProxyType({})) -> tuple[BestEntry, ...]:
+def best_of_files(
+    paths: Sequence[Path], note: Callable[[str], None] = lambda text: None, templates: Templates | Callable[[], Templates] = MappingProxyType({})
+) -> tuple[BestEntry, ...]:
     """The entries that `best_entries` gives for these logs, with the fastest vendors.
 
     Args:
         paths: logs, not compressed.
         note: told of damaged lines, and of records of older templates.
-        templates: of operators at hand, as for `best_entries`.
+        templates: of operators at hand, as for `best_entries`; or what loads them, for which other processes do not wait.
 
     Raises:
         LogError, HostError: a log cannot be read.
     """
     with collector_paused():
-        return _best_of_files(paths, note, templates)
+        return _best_of_files(paths, note, templates if callable(templates) else lambda: templates)
 
 
-def _best_of_files(paths: Sequence[Path], note: Callable[[str], None], templates: Templates) -> tuple[BestEntry, ...]:
+def _best_of_files(paths: Sequence[Path], note: Callable[[str], None], load: Callable[[], Templates]) -> tuple[BestEntry, ...]:
     count = processes()
-    folded = share_out(parts_of(paths, count), _fold, count)
+    loaded: list[Templates] = []
+    folded = share_out(parts_of(paths, count), _fold, count, lambda: loaded.append(load()))
+    (templates,) = loaded
     vendors: dict[GroupKey, VendorTime] = {}
     for *key, name, us in sorted((vendor for answer in folded for vendor in answer["vendors"]), key=lambda vendor: (vendor[4], vendor[3])):
         vendors.setdefault((key[0], key[1], key[2]), VendorTime(name=name, median_us=us))
@@ -70,21 +75,19 @@ def deciding_lines(
     templates: Templates = MappingProxyType({}),
     over: Callable[[int], None] = lambda count: None,
 ) -> list[Line]:
-    """A few lines of which the best of all lines is chosen: of each group the fastest, possible winners of races, and verdicts.
+    """A few lines of which the best of all lines is chosen: of each group the fastest, possible winners of races, races put together, and verdicts.
 
     `over` is told how many records of older templates were passed over, unless the lines are all there are.
     """
     groups: dict[GroupKey, list[Candidates]] = {}
     for answer in folded:
         reader = Reader(paths, array("q", answer["files"]), array("q", answer["starts"]))
-        for workload, target, protocol, template, times, places, sources in answer["groups"]:
-            candidates = Candidates(reader, template, array("d", times), array("q", places), array("q", sources))
-            groups.setdefault((workload, target, protocol), []).append(candidates)
-    deciding: list[Line] = []
-    read = RaceReader()
+        for workload, target, protocol, template, *columns in answer["groups"]:
+            groups.setdefault((workload, target, protocol), []).append(Candidates(reader, template, *columns))
+    deciding: list[Line] = [*races_of([answer["races"] for answer in folded])]
     for _, raw in sorted((line for answer in folded for line in answer["deciding"]), key=itemgetter(0)):
         with suppress(LogDamaged):  # a verdict in a line that is damaged elsewhere says nothing
-            deciding.append(read(raw))
+            deciding.append(decode_line(raw))
     counts: list[int] = []
     try:
         deciding += list(possible(groups, deciding, templates, counts.append))

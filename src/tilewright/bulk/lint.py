@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from operator import itemgetter
@@ -12,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.bulk.lint_fold import LintFold
+from tilewright.bulk.lint_runs import run_of
 from tilewright.bulk.lint_texts import Templates
 from tilewright.bulk.parts import Part, fold_parts, parts_of, processes, share_out
 from tilewright.codec import decode_line
 from tilewright.errors import LogDamaged, SchemaTooNew, TilewrightError
 from tilewright.finding import Finding, damaged
 from tilewright.lint import FloorUs, Inspect, Lint
-from tilewright.lint_state import Reached, Shifted
+from tilewright.lint_state import Reached
 from tilewright.log import collector_paused
 from tilewright.record import Record, RecordedSpace
 
@@ -41,14 +41,22 @@ def lint_file(path: Path, *, floor_us: FloorUs, templates: Templates, inspect: I
         SchemaTooNew: a line has a newer schema.
         LogError, HostError: the log cannot be read.
     """
-    count = processes()
-    checks = Lint(floor_us, templates)
+    checks, count = Lint(floor_us, templates), processes()
+    with collector_paused():
+        readable, findings = _folded(path, checks, lambda: LintFold(floor_us, templates), inspect, count)
+    if inspect is not None:
+        findings.extend(_inspected(list(checks.looked_up()), inspect, count))
+    return readable, tuple(sorted(findings, key=lambda finding: (finding.number, finding.rule, finding.message)))
+
+
+def _folded(path: Path, checks: Lint, make: Callable[[], LintFold], inspect: Inspect | None, count: int) -> tuple[int, list[Finding]]:
+    """What the lines come to, but for what is found in the records that a look-up reaches."""
     findings: list[Finding] = []
     readable = before = 0
     here = os.getpid()
 
     def fold(parts: Iterator[tuple[int, Part]]) -> dict[str, Any]:
-        folded = LintFold(floor_us, templates)
+        folded = make()
         answers = []
         for place, part in parts:
             answers.append(folded.part(place, part))
@@ -61,8 +69,7 @@ def lint_file(path: Path, *, floor_us: FloorUs, templates: Templates, inspect: I
     for answer in sorted((answer for share in shares for answer in share["parts"]), key=itemgetter("place")):
         befores[answer["place"]] = before
         readable += answer["lines"] - answer["blank"]
-        with collector_paused():
-            _tell(path, answer, before, checks, findings)
+        _tell(path, answer, before, checks, findings)
         before += answer["lines"]
     for share in shares:
         for *key, number, (first, first_at), us, (best, best_at), raw in share["groups"]:
@@ -72,9 +79,7 @@ def lint_file(path: Path, *, floor_us: FloorUs, templates: Templates, inspect: I
             checks.reached((key[0], key[1], key[2]), reached)
     readable -= sum(finding.rule == "damage" for finding in findings)
     findings.extend(checks.rest())
-    if inspect is not None:
-        findings.extend(_inspected(list(checks.looked_up()), inspect, count))
-    return readable, tuple(sorted(findings, key=lambda finding: (finding.number, finding.rule, finding.message)))
+    return readable, findings
 
 
 def _inspected(records: Sequence[tuple[int, Record]], inspect: Inspect, count: int) -> Iterator[Finding]:
@@ -83,11 +88,11 @@ def _inspected(records: Sequence[tuple[int, Record]], inspect: Inspect, count: i
     def fold(item: tuple[int, Record]) -> list[dict[str, Any]]:
         return [asdict(finding) for finding in inspect(*item)]
 
-    # One of each operator is inspected before that, so that its templates are loaded once for all processes.
-    firsts = {item[1].workload.operator: item for item in records}
+    # One of each template is inspected before that, so that it is loaded once for all processes.
+    firsts = {_template_of(item[1]): item for item in records}
     for item in firsts.values():
         yield from inspect(*item)
-    for found in fold_parts([item for item in records if item is not firsts[item[1].workload.operator]], fold, count):
+    for found in fold_parts([item for item in records if item is not firsts[_template_of(item[1])]], fold, count):
         yield from (Finding(**finding) for finding in found)
 
 
@@ -99,40 +104,49 @@ def _tell(path: Path, answer: Mapping[str, Any], before: int, checks: Lint, find
 
 
 def _load(groups: Sequence[Sequence[Any]], inspect: Inspect) -> None:
-    """Inspect a record of each operator, so that this process, from which others are forked to inspect, has loaded its templates.
+    """Inspect a record of each template, so that this process, from which others are forked to inspect, has loaded it.
 
     It is done while others fold their parts. What is found is found again where it is told.
     """
-    operators: set[str] = set()
-    for workload, *_, (_, number), raw in groups:
-        operator = workload.partition(":")[0]
-        record = decode_line(raw) if operator not in operators else None
-        if isinstance(record, Record):
-            operators.add(operator)
+    templates: set[tuple[str, str]] = set()
+    for *_, (_, number), raw in groups:
+        record = decode_line(raw)
+        if isinstance(record, Record) and _template_of(record) not in templates:
+            templates.add(_template_of(record))
             with suppress(TilewrightError):
                 list(inspect(number, record))
 
 
-def _findings(path: Path, item: list[Any], before: int, checks: Lint) -> Iterator[Finding]:
-    match item:
-        case ["run", session, trials, numbers, starts]:
-            yield from checks.run(session, array("q", trials), Shifted(array("q", numbers), before), Shifted(array("q", starts), before))
-        case ["begin", number, session]:
-            yield from checks.begin(before + number, session)
-        case ["end", number, session, trials]:
-            yield from checks.end(before + number, session, trials)
-        case ["vendor", number, session, name, workload]:
-            yield from checks.vendor(before + number, (session, name, workload))
-        case ["race", number, session, workload]:
-            yield from checks.race(before + number, session, workload)
-        case ["line", number, raw]:
-            try:
-                line = decode_line(raw)
-            except SchemaTooNew as error:
-                raise SchemaTooNew(f"{path}, line {before + number}: {error}") from error
-            except LogDamaged as error:
-                yield damaged(before + number, str(error))
-                return
-            if isinstance(line, RecordedSpace):
-                raise Whole
-            yield from checks.line(before + number, line)
+def _template_of(record: Record) -> tuple[str, str]:
+    return record.workload.operator, record.template
+
+
+def _findings(path: Path, item: list[Any], before: int, checks: Lint) -> Iterable[Finding]:
+    kind, *values = item
+    if kind == "run":
+        session, *columns = values
+        return checks.run(session, *run_of(columns, before))
+    number = before + values[0]
+    if kind == "vendor":
+        return checks.vendor(number, tuple(values[1:]))
+    if kind == "race":
+        return checks.race(number, *values[1:])
+    if kind == "begin":
+        return checks.begin(number, *values[1:])
+    if kind == "end":
+        return checks.end(number, *values[1:])
+    return _line_findings(path, number, values[1], checks)
+
+
+def _line_findings(path: Path, number: int, raw: bytes, checks: Lint) -> Iterator[Finding]:
+    """Of a line that wants a closer look."""
+    try:
+        line = decode_line(raw)
+    except SchemaTooNew as error:
+        raise SchemaTooNew(f"{path}, line {number}: {error}") from error
+    except LogDamaged as error:
+        yield damaged(number, str(error))
+        return
+    if isinstance(line, RecordedSpace):
+        raise Whole
+    yield from checks.line(number, line)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -10,9 +9,10 @@ import msgspec
 
 from tilewright.bulk.candidates import ROUNDING_US
 from tilewright.bulk.lint_lines import LINES, Start, Trial
+from tilewright.bulk.lint_runs import run_columns
 from tilewright.bulk.lint_texts import ZEROS, Group, Place, Templates, Texts
 from tilewright.bulk.other_lines import Race, Vendor
-from tilewright.bulk.parts import Part, blocks_of, line_count, nth_line
+from tilewright.bulk.parts import Part, nth_line, views_of
 from tilewright.errors import UsageError
 from tilewright.finding import race_faults
 from tilewright.lint import NEVER_RAN, FloorUs
@@ -26,7 +26,7 @@ _NONE: Final = msgspec.Raw(b"")
 class LintFold:
     """What parts come to: items in the order of its lines, which `lint_file` tells to a `Lint`.
 
-    Items are `["run", session, trials, numbers, starts]`, `["begin", number, session]`, `["end", number, session, trials]`,
+    Items are `["run", session, *columns]`, as of `run_columns`, `["begin", number, session]`, `["end", number, session, trials]`,
     `["vendor", number, session, name, workload]`, `["race", number, session, workload]`, and `["line", number, raw]` for a line that wants a
     closer look. Numbers count from the part's first line.
     """
@@ -52,8 +52,9 @@ class LintFold:
         self._begin(place)
         number = 1
         with collector_paused():
-            for _, block in blocks_of(part):
-                number += self.block(number, block)
+            for _, block, count in views_of(part):
+                self.block(number, block, count)
+                number += count
         self._flush()
         return {
             "place": place,
@@ -69,7 +70,7 @@ class LintFold:
 
     def _flush(self) -> None:
         if self._trials or self._starts:
-            self._items.append(["run", self._session, *(array("q", numbers).tobytes() for numbers in (self._trials, self._numbers, self._starts))])
+            self._items.append(["run", self._session, *run_columns(self._trials, self._numbers, self._starts)])
             self._trials, self._numbers, self._starts = [], [], []
 
     def _enter(self, session: str) -> tuple[str, list[int], list[int], list[int]]:
@@ -79,22 +80,20 @@ class LintFold:
             self._session = session
         return session, self._trials, self._numbers, self._starts
 
-    def block(self, number: int, block: bytes) -> int:
-        """Take a block whose first line has a number; how many lines it has, blank ones too."""
-        count = line_count(block)
+    def block(self, number: int, block: memoryview, count: int) -> None:
+        """Take a block whose first line has a number, and that has so many, blank ones too. Nothing of it may be kept but copies."""
         try:
             lines = LINES.decode_lines(block)
         except (msgspec.MsgspecError, UsageError, ValueError, RecursionError):
             lines = []
-        if len(lines) != count:  # something else is in it: blank lines, damage, another kind or schema
-            for at, raw in enumerate(block.split(b"\n"), number):
-                if raw and not raw.isspace():
-                    self._single(at, raw)
-                else:
-                    self._blank += 1
-            return count
-        self._take(number, lines, block)
-        return count
+        if len(lines) == count:
+            self._take(number, lines, block)
+            return
+        for at, raw in enumerate(bytes(block).split(b"\n"), number):  # something else is in it: blank lines, damage, another kind or schema
+            if raw and not raw.isspace():
+                self._single(at, raw)
+            else:
+                self._blank += 1
 
     def _single(self, at: int, raw: bytes) -> None:
         """A line by itself, in a block that holds something else."""
@@ -105,12 +104,12 @@ class LintFold:
         else:
             self._take(at, [line], raw)
 
-    def _take(self, number: int, lines: Sequence[Any], block: bytes) -> None:
+    def _take(self, number: int, lines: Sequence[Any], block: bytes | memoryview) -> None:
         """Take lines that decode, the first with a number, and their text."""
         suspects: list[list[Any]] = []  # items of lines that want a closer look
         best: set[Group] = set()  # groups with a new best
         texts, configs = self._texts, self._texts.configs
-        session = self._session
+        session: str | None = None
         trials, numbers, starts = self._trials, self._numbers, self._starts
         # Next to each other, lines mostly agree in target and toolchain, and a trial in all with its start: comparing with the last, in place, spares copying
         # and hashing some 1,100 bytes a record. `b"" + raw` copies a text in 40 ns, `bytes(raw)` in 200 (CPython 3.11, 2026-11).
@@ -142,8 +141,9 @@ class LintFold:
                     right = _right_failure(line)
                 if not right or config is _NONE or not place.workload:
                     suspects.append(self._suspect(at))
+                    session = None
                     continue
-                if line.session != session or trials is not self._trials:
+                if line.session != session:
                     session, trials, numbers, starts = self._enter(line.session)
                 trials.append(line.trial)
                 numbers.append(at)
@@ -175,18 +175,21 @@ class LintFold:
                     legible = legible or bool(self._known.workload(b"" + workload))
                 if config is _NONE or not (legible if place is None else place.workload):
                     suspects.append(self._suspect(at))
+                    session = None
                     continue
-                if line.session != session or trials is not self._trials:
+                if line.session != session:
                     session, trials, numbers, starts = self._enter(line.session)
                 starts.append(at)
-            elif (item := self._other(at, line)) is not None:
-                suspects.append(item)
+            else:
+                session = None
+                if (item := self._other(at, line)) is not None:
+                    suspects.append(item)
         if suspects:
-            raws = block.split(b"\n")
+            raws = bytes(block).split(b"\n")
             for item in suspects:
                 item[2] = raws[item[1] - number]
         for group in best:  # mostly none or one
-            group.raw = nth_line(block, group.at[1] - number)
+            group.raw = nth_line(bytes(block), group.at[1] - number)
 
     def _template(self, at: int, template: str, place: Place) -> None:
         """Take a template that was not yet found to be of today."""

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias, cast
 
 import msgspec
 
 from tilewright.bulk.other_lines import Race, Vendor
-from tilewright.record import DeviceState, Resources, SessionEnd, SessionStart, Status
+from tilewright.record import Resources, SessionEnd, SessionStart, Status
 
 # Numbers that lint would tell are refused in decoding, which costs nothing: their lines are looked at one by one.
 _TrialNumber: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]  # an array holds no trial number from there on
 _Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0)]
 _AboveZero: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+_EMPTY: Final = cast("list[str]", ())  # where there is no list: to make an empty one of each takes longer than to read a number
 
 
 class _Anchor(msgspec.Struct, frozen=True, gc=False):
@@ -22,6 +23,16 @@ class _Anchor(msgspec.Struct, frozen=True, gc=False):
     median_us: _AboveZero
     nominal_us: _AboveZero
     samples: int = 1
+
+
+class _State(msgspec.Struct, frozen=True, gc=False):
+    """As `record.DeviceState`."""
+
+    sm_mhz: int | None = None
+    memory_mhz: int | None = None
+    power_w: float | None = None
+    temperature_c: int | None = None
+    throttle: list[str] = msgspec.field(default=_EMPTY)
 
 
 class _Time(msgspec.Struct, frozen=True, gc=False):
@@ -35,7 +46,7 @@ class _Time(msgspec.Struct, frozen=True, gc=False):
     samples: Annotated[int, msgspec.Meta(ge=1)] = 1
     times_us: list[float] = msgspec.field(default_factory=list)
     anchor: _Anchor | None = None
-    state: DeviceState | None = None
+    state: _State | None = None
     latency: _Anchor | None = None
     kernels: float | None = None
     anchored_us: _AboveZero | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -14,7 +14,6 @@ import msgspec
 from tilewright.best import best_of
 from tilewright.bulk.best import deciding_lines, note_damage
 from tilewright.bulk.best_fold import Fold, Session, Slim
-from tilewright.bulk.candidates import GroupKey
 from tilewright.bulk.parts import Part, parts_of, processes, share_out
 from tilewright.log import collector_paused
 from tilewright.record import Line, Record, RecordedSpace, SessionEnd, SessionStart, Status
@@ -32,10 +31,10 @@ class _StatsFold(Fold):
     def __init__(self) -> None:
         super().__init__()
         self._failures: Counter[tuple[str, str, str, str]] = Counter()
-        # Of blocks read in one go: statuses and kinds by the texts of target and workload.
-        self._kinds: dict[bytes, dict[bytes, Counter[tuple[str, str]]]] = {}
+        # Of blocks read in one go: by the texts of target and workload.
+        self._kinds: dict[bytes, dict[bytes, _Kinds]] = {}
         self._target = _NONE
-        self._workloads: dict[bytes, Counter[tuple[str, str]]] = {}
+        self._workloads: dict[bytes, _Kinds] = {}
         self._started: set[str] = set()
         self._ended: set[str] = set()
         self._spaces: list[tuple[int, str]] = []  # with the part's place
@@ -48,9 +47,9 @@ class _StatsFold(Fold):
             for workload, kinds in workloads.items():
                 place = (self._known.workload(workload), self._known.target(target))
                 if not all(place):  # their lines are damaged
-                    answer["damaged"] += kinds.total()
+                    answer["damaged"] += sum(count for _, count in kinds.counts())
                     continue
-                for kind, count in kinds.items():
+                for kind, count in kinds.counts():
                     self._failures[*place, *kind] += count
         return answer | {
             "failures": [(*key, count) for key, count in self._failures.items()],
@@ -65,11 +64,11 @@ class _StatsFold(Fold):
         if line.target != self._target:
             target = b"" + line.target
             self._known.target(target)  # its name counts from here on
-            self._target, self._workloads = line.target, self._kinds.setdefault(target, {})
+            self._target, self._workloads = msgspec.Raw(target), self._kinds.setdefault(target, {})
         kinds = self._workloads.get(b"" + line.workload)
         if kinds is None:
-            kinds = self._workloads[b"" + line.workload] = Counter()
-        kinds[line.status, self._messages(line.message)] += 1
+            kinds = self._workloads[b"" + line.workload] = _Kinds(self._messages)
+        kinds.add(line.status, line.message)
 
     def _other(self, line: Any) -> None:
         (self._started if isinstance(line, Session) else self._ended).add(line.session)
@@ -96,16 +95,55 @@ class _Messages:
 
     def __call__(self, message: str) -> str:
         """The kind of a message, as `failure_kind` gives it."""
-        if len(message) > _LONGEST:
-            return failure_kind(message)
-        alike = message.encode("utf-8", "surrogatepass").translate(_ZEROS)
-        kind = self._kinds.get(alike, "")
+        return self.of(message, alike(message)) if len(message) <= _LONGEST else failure_kind(message)
+
+    def of(self, message: str, zeros: bytes) -> str:
+        """The kind of a message that was found to be `alike` to others."""
+        kind = self._kinds.get(zeros, "")
         if not kind:
             found = failure_kind(message)
             if kind == "":
-                self._kinds[alike] = None if _DIGIT.search(found) else found
+                self._kinds[zeros] = None if _DIGIT.search(found) else found
             return found
         return kind
+
+    def alone(self, zeros: bytes) -> bool:
+        """Whether digits stay in such a message's kind."""
+        return self._kinds[zeros] is None
+
+
+class _Kinds:
+    """How many failures there are of one workload and target, by status and kind of message."""
+
+    __slots__ = ("_alike", "_counts", "_messages")
+
+    def __init__(self, messages: _Messages) -> None:
+        self._messages = messages
+        self._counts: dict[tuple[Status, str], list[int]] = {}
+        self._alike: dict[tuple[Status, bytes], list[int]] = {}  # the same ones, by messages that are alike
+
+    def add(self, status: Status, message: str) -> None:
+        """Count one."""
+        if len(message) > _LONGEST:
+            self._counts.setdefault((status, failure_kind(message)), [0])[0] += 1
+            return
+        zeros = alike(message)
+        count = self._alike.get((status, zeros))
+        if count is None:
+            count = self._counts.setdefault((status, self._messages.of(message, zeros)), [0])
+            if not self._messages.alone(zeros):
+                self._alike[status, zeros] = count
+        count[0] += 1
+
+    def counts(self) -> Iterator[tuple[tuple[str, str], int]]:
+        """Statuses and kinds, each with how many there are."""
+        for (status, kind), (count,) in self._counts.items():
+            yield (str(status), kind), count
+
+
+def alike(message: str) -> bytes:
+    """A message with every digit a 0."""
+    return message.encode("utf-8", "surrogatepass").translate(_ZEROS)
 
 
 def _fold(parts: Iterator[tuple[int, Part]]) -> dict[str, Any]:
@@ -131,7 +169,9 @@ def _stats_of_files(paths: Sequence[Path], note: Callable[[str], None]) -> dict[
     folded = share_out(parts_of(paths, count), _fold, count)
     note_damage(folded, note)
     deciding = deciding_lines(paths, folded)
-    best = best_of(deciding)
+    best: dict[tuple[str, str], list[tuple[str, Record]]] = defaultdict(list)  # with the protocol, by workload and target
+    for key, record in sorted(best_of(deciding).items(), key=itemgetter(0)):
+        best[key[:2]].append((key[2], record))
     total: Counter[tuple[str, str]] = Counter()
     right: Counter[tuple[str, str]] = Counter()
     statuses: Counter[str] = Counter()
@@ -160,8 +200,8 @@ def _stats_of_files(paths: Sequence[Path], note: Callable[[str], None]) -> dict[
         "spaces": [operator for _, operator in sorted((space for answer in folded for space in answer["spaces"]), key=itemgetter(0))],
         "statuses": dict(ranked(statuses)),
         "failures": [{"status": status, "message": message, "records": number} for (status, message), number in ranked(failures)],
-        "races": sum(not isinstance(line, Record) for line in deciding),
-        "workloads": [row for place in sorted(total) for row in _rows(place, names[place[1]], total[place], right[place], best)],
+        "races": sum(answer["races"]["count"] for answer in folded),
+        "workloads": [row for place in sorted(total) for row in _rows(place, names[place[1]], total[place], right[place], best[place])],
     }
 
 
@@ -176,10 +216,9 @@ def ranked(counts: Counter[Any]) -> list[tuple[Any, int]]:
     return sorted(((key, count) for key, count in counts.items() if count), key=lambda item: (-item[1], item[0]))
 
 
-def _rows(place: tuple[str, str], name: str, records: int, right: int, best: dict[GroupKey, Record]) -> list[dict[str, Any]]:
+def _rows(place: tuple[str, str], name: str, records: int, right: int, best: Sequence[tuple[str, Record]]) -> list[dict[str, Any]]:
     where = {"workload": place[0], "target": name, "records": records, "ok": right}
     return [
-        {**where, "protocol": key[2], "best_us": record.measurement and record.measurement.ranked_us, "best": dict(record.config)}
-        for key, record in sorted(best.items())
-        if key[:2] == place
+        {**where, "protocol": protocol, "best_us": record.measurement and record.measurement.ranked_us, "best": dict(record.config)}
+        for protocol, record in best
     ] or [{**where, "protocol": None, "best_us": None, "best": None}]

@@ -5,27 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tilewright.best import BestEntry, BestFile, BestRange, Merged, best_entries, entry_of, entry_text, merge, parse_best_file, vendor_times, with_vendors
+from tilewright.best import BestEntry, BestFile, Merged, best_entries, entry_text, merge, parse_best_file, vendor_times, with_vendors
 from tilewright.bulk.best import best_of_files, is_large
-from tilewright.carrying import carries
 from tilewright.commands.logs import read_logs, templates_at_hand
-from tilewright.commands.output import emit, emit_json, note, table
-from tilewright.cover import Cover, covers, schedule_id
+from tilewright.commands.output import emit, emit_json, note
 from tilewright.current import Templates
-from tilewright.economics import Saving, savings
-from tilewright.errors import ExitCode, HostError, LogError, TemplateError, UsageError, nearest
-from tilewright.identity import Keys
-from tilewright.library import Operator, find_operators
+from tilewright.errors import ExitCode, HostError, LogError, UsageError
+from tilewright.formats import format_config, format_us
 from tilewright.logfile import is_best_file
-from tilewright.ranges import ranges
-from tilewright.record import Line, RaceRecord, Record, VendorRecord
-from tilewright.report import format_config, format_us
-from tilewright.target import compiled_for
-from tilewright.workload import Workload
+from tilewright.record import Line, RaceRecord, VendorRecord
+
+if TYPE_CHECKING:
+    from tilewright.cover import Cover
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -33,43 +28,47 @@ def run(args: argparse.Namespace) -> ExitCode:
     best_files = [path for path in args.logs if is_best_file(path)]
     logs = [path for path in args.logs if path not in best_files]
     answer: dict[str, Any] = {}
-    templates = templates_at_hand(args.templates)
-    if args.cover is None and args.calls_per_day is None and is_large(logs):
-        entries = best_of_files(logs, note, templates)
-        found: tuple[Cover, ...] = ()
-        lines: tuple[Line, ...] = ()
+    templates: Templates = {}
+    found: tuple[Cover, ...] = ()
+    lines: tuple[Line, ...] = ()
+
+    def at_hand() -> Templates:
+        nonlocal templates
+        templates = templates_at_hand(args.templates)
+        return templates
+
+    asked_more = args.cover is not None or args.calls_per_day is not None
+    if not asked_more and is_large(logs):
+        entries = best_of_files(logs, note, at_hand)
     else:
+        at_hand()
         lines = read_logs(logs)
         entries = _entries(lines, templates)
-        found = _covers(args, lines, templates) if args.cover is not None else ()
+    if asked_more:
+        from tilewright.commands import best_cover  # with templates' engine and more, for which a large log's other readers need not wait
+    if args.cover is not None:
+        found = best_cover.find_covers(args, lines, templates)
     given = [parse_best_file(path.read_text(encoding="utf-8"), str(path)) for path in best_files]
     merged = merge([*entries, *(entry for file in given for entry in file.entries)], (line for file in given for line in file.ranges), templates)
     _note_conflicts(merged)
     best = BestFile(entries=merged.entries, ranges=merged.ranges)
     if args.cover is not None:
-        best = _covered(best, found, args.cover, find_operators(args.templates), templates)
-        answer["cover"] = [_cover_json(cover) for cover in found]
+        best = best_cover.covered(best, found, args, templates)
+        answer["cover"] = [best_cover.cover_json(cover) for cover in found]
     text = best.text
-    answer = {
-        "entries": [json.loads(entry_text(entry)) for entry in best.entries],
-        "ranges": [json.loads(entry_text(line)) for line in best.ranges],
-        "conflicts": [[json.loads(entry_text(taken)), json.loads(entry_text(other))] for taken, other in merged.conflicts],
-        "output": args.output and str(args.output),
-        **answer,
-    }
     if args.calls_per_day is not None:
-        economics = savings(lines, args.calls_per_day, templates)
-        answer["economics"] = [_saving_json(saving) for saving in economics]
+        economics = best_cover.savings(lines, args.calls_per_day, templates)
+        answer["economics"] = [best_cover.saving_json(saving) for saving in economics]
     if args.output is not None:
         replace_file(args.output, text)
         note(f"{args.output}: {len(best.entries)} entries, {len(best.ranges)} ranges")
     if args.json:
-        emit_json(answer)
+        emit_json(_json(best, merged, args.output) | answer)
     elif args.cover is not None or args.calls_per_day is not None:
         if found:
-            emit("\n\n".join(_cover_text(cover, best) for cover in found))
+            emit("\n\n".join(best_cover.cover_text(cover, best) for cover in found))
         if args.calls_per_day is not None:
-            emit(("\n" if found else "") + _economics_text(economics))
+            emit(("\n" if found else "") + best_cover.economics_text(economics))
     elif args.output is None and best.entries:
         emit(text.rstrip("\n"))
     if not best.entries:
@@ -83,49 +82,13 @@ def _entries(lines: Sequence[Line], templates: Templates) -> tuple[BestEntry, ..
     return with_vendors(best_entries(lines, templates, note), times, (line for line in lines if isinstance(line, RaceRecord)))
 
 
-def _covers(args: argparse.Namespace, lines: Sequence[Line], templates: Templates) -> tuple[Cover, ...]:
-    records = [line for line in lines if isinstance(line, Record)]
-    dims = {record.workload.operator: frozenset(record.workload.dims) for record in records}
-    having = frozenset(operator for operator, names in dims.items() if args.cover in names)
-    if not having:
-        raise UsageError(f"no operator in these logs has a dim {args.cover!r}; {nearest(args.cover, sorted(frozenset[str]().union(*dims.values())))}")
-    return covers(records, max_loss=args.max_loss, max_schedules=args.max_schedules, operators=having, templates=templates)
-
-
-def _covered(best: BestFile, found: Sequence[Cover], dim: str, operators: dict[str, Operator], templates: Templates) -> BestFile:
-    """The best file with the covers' schedules in place of each workload's own, and with ranges."""
-    keys = Keys()
-    chosen: dict[tuple[str, str], BestEntry] = {}
-    lines: list[BestRange] = []
-    for cover in found:
-        for key, served in cover.served.items():
-            chosen[key, cover.target] = entry_of(served.record)
-        operator = operators.get(cover.operator)
-        if operator is None or any(not served.record.source for served in cover.served.values()):
-            note(f"{cover.operator}: no template here renders these schedules, so there are exact entries and no ranges")
-            continue
-        lines += ranges(cover, dim, _legal(operator))
-    entries: list[BestEntry] = []
-    for entry in best.entries:
-        taken = chosen.get((keys.workload(entry.workload), keys.target(entry.target)), entry)
-        entries += with_vendors([taken], {(taken.workload.key, taken.target.key, taken.pins.protocol): entry.vendor}) if entry.vendor else [taken]
-    return BestFile(entries=tuple(entries), ranges=merge((), [*best.ranges, *lines], templates).ranges)
-
-
-def _legal(operator: Operator) -> Callable[[Record, Workload], bool]:
-    known: dict[tuple[str, Workload], bool] = {}
-
-    def legal(record: Record, workload: Workload) -> bool:
-        key = (record.source, workload)
-        if key not in known:
-            try:
-                asked = operator.spec.workload(workload.parameters)
-                known[key] = carries(operator.template(record.config), asked, compiled_for(record.target), record.config, record.source)
-            except (TemplateError, UsageError):
-                known[key] = False
-        return known[key]
-
-    return legal
+def _json(best: BestFile, merged: Merged, output: Path | None) -> dict[str, Any]:
+    return {
+        "entries": [json.loads(entry_text(entry)) for entry in best.entries],
+        "ranges": [json.loads(entry_text(line)) for line in best.ranges],
+        "conflicts": [[json.loads(entry_text(taken)), json.loads(entry_text(other))] for taken, other in merged.conflicts],
+        "output": output and str(output),
+    }
 
 
 def _note_conflicts(merged: Merged) -> None:
@@ -137,63 +100,6 @@ def _note_conflicts(merged: Merged) -> None:
         )
     for kept, beaten in merged.range_conflicts:
         note(f"conflict: two ranges of {kept.dim} for {kept.workload.key} on {kept.target.name}: took the one tuned at {kept.tuned}, not {beaten.tuned}")
-
-
-def _cover_json(cover: Cover) -> dict[str, Any]:
-    return {
-        "operator": cover.operator,
-        "protocol": cover.protocol,
-        "schedules": list(cover.schedules),
-        "exact": cover.exact,
-        "worst_loss": cover.worst,
-        "mean_loss": cover.mean,
-        "workloads": {key: {"loss": served.loss, "config": dict(served.record.config)} for key, served in sorted(cover.served.items())},
-    }
-
-
-def _cover_text(cover: Cover, best: BestFile) -> str:
-    names = {schedule: f"#{number}" for number, schedule in enumerate(cover.schedules, 1)}
-    proof = "no fewer can" if cover.exact else "fewer may do: the search was cut short"
-    head = (
-        f"{cover.operator}: {len(cover.schedules)} schedules serve {len(cover.served)} workloads ({proof}); "
-        f"loss at most {cover.worst - 1:.1%}, geometric mean {cover.mean - 1:.1%}"
-    )
-    rows = []
-    for key, served in sorted(cover.served.items(), key=lambda item: (sorted(item[1].record.workload.dims.items()), item[0])):
-        assert served.record.measurement is not None
-        name = names[schedule_id(served.record)]
-        rows.append((key, name, format_us(served.record.measurement.median_us), f"{served.loss:.3f}", format_config(served.record.config)))
-    parts = [head, table(("workload", "schedule", "µs", "loss", "config"), rows)]
-    for line in (line for line in best.ranges if line.workload.operator == cover.operator and line.target.key == cover.target):
-        steps = ", ".join(f"{step.low}..{step.high} {names.get(step.pins.source, '?')}" for step in line.steps)
-        default = f"default outside {names.get(line.default.pins.source, '?')}" if line.default else "a miss outside"
-        parts.append(f"{line.workload.key}: {line.dim} {steps}; {default}")
-    return "\n".join(parts)
-
-
-def _saving_json(saving: Saving) -> dict[str, Any]:
-    over = {"default": saving.saved_over_default_us, "vendor": saving.saved_over_vendor_us}
-    return {
-        "workload": saving.workload,
-        "target": saving.target,
-        "tuning_s": saving.tuning_s,
-        "best_us": saving.best_us,
-        **{f"saved_over_{name}_us": saved for name, saved in over.items()},
-        **{f"break_even_calls_over_{name}": saving.calls(saved) for name, saved in over.items()},
-        **{f"break_even_days_over_{name}": saving.days(saved) for name, saved in over.items()},
-    }
-
-
-def _economics_text(found: Sequence[Saving]) -> str:
-    rows = []
-    for saving in found:
-        row: list[object] = [saving.workload, "-" if saving.tuning_s is None else f"{saving.tuning_s:.1f}"]
-        for saved in (saving.saved_over_default_us, saving.saved_over_vendor_us):
-            calls, days = saving.calls(saved), saving.days(saved)
-            row += ["-" if saved is None else f"{saved:.2f}", "never" if calls is None else f"{calls:,.0f}", "never" if days is None else f"{days:.3g}"]
-        rows.append(row)
-    headers = ("workload", "tuning s", "saved over default µs", "calls", "days", "saved over vendor µs", "calls", "days")
-    return table(headers, rows)
 
 
 def replace_file(path: Path, text: str) -> None:

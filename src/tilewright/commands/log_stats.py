@@ -12,8 +12,8 @@ from tilewright.bulk.stats import failure_kind, ranked, stats_of_files
 from tilewright.commands.logs import read_logs
 from tilewright.commands.output import emit, emit_json, note, table
 from tilewright.errors import ExitCode
+from tilewright.formats import format_config, format_us
 from tilewright.record import Line, RaceRecord, Record, RecordedSpace, Status, VendorRecord
-from tilewright.report import format_config, format_us
 from tilewright.state import LogState
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from tilewright.commands.output import note
 from tilewright.current import Templates, current_templates
 from tilewright.errors import UsageError
-from tilewright.library import find_operators
 from tilewright.log import TuningLog
 from tilewright.record import Line
 
@@ -37,6 +36,8 @@ def templates_at_hand(folders: Sequence[Path]) -> Templates:
     Raises:
         UsageError: a folder that was named is not there, or the operators in it are at odds.
     """
+    from tilewright.library import find_operators  # with Jinja and more, 0.1 s, which those who ask only for lines do not wait for
+
     try:
         return current_templates(find_operators(folders))
     except UsageError as error:
