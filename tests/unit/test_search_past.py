@@ -359,3 +359,36 @@ def test_what_is_heard_is_worked_out_once_it_is_thought_over_and_not_where_a_sea
     for place in range(200):
         proposer.heard(others[place % 4], configs[place % len(configs)], 10.0, None)
     assert len(made) == 32
+
+
+def test_what_is_told_of_a_point_holds_for_one_that_differs_in_a_knob_that_hardly_mattered_elsewhere() -> None:
+    def elsewhere(rows: float) -> list[PastResult]:
+        chosen = random.Random(int(rows)).sample(CONFIGS, 80)
+        slow = [abs(log2(config, "m") - rows) + abs(log2(config, "n") - 7) + (log2(config, "m") - rows) * (log2(config, "n") - 6) / 3 for config in chosen]
+        times = [100 * math.exp(0.3 * tile) for tile in slow]
+        return [
+            PastResult(config=config, time_us=time, estimate_us=100.0, resources=None, features=(rows,), source=f"rows {rows}")
+            for config, time in zip(chosen, times, strict=True)
+        ]
+
+    pool = Pool(SPACE, seed=0)
+    past = Past(pool.encoding, [result for rows in (5.0, 6.0, 8.0) for result in elsewhere(rows)], (7.0,), estimated=True)
+    assert past.trust > 0.3
+
+    def share_of_a_surprise(past: Past | None, knob: str, value: int) -> float:
+        """What of a time that nobody expected is expected of the point that differs in one knob."""
+        model = TimeModel(pool, lambda config, resources: 100.0, past)
+        here = {"m": 64, "n": 128, "warps": 4, "stages": 3}
+        numbers = [pool.number(config) for config in (here, {**here, knob: value})]
+        others = [pool.number({**here, "m": 256, "n": 16}), pool.number({**here, "m": 16, "n": 256})]
+        for number in others:
+            model.tell(number, 100.0)
+        before, _ = model.predict()
+        model.tell(numbers[0], 400.0)
+        after, _ = model.predict()
+        shift = after - before
+        return float(shift[numbers[1]] / shift[numbers[0]])
+
+    for knob, value in (("warps", 8), ("stages", 4)):
+        assert share_of_a_surprise(past, knob, value) > share_of_a_surprise(None, knob, value) + 0.1
+    assert share_of_a_surprise(past, "m", 128) < share_of_a_surprise(past, "warps", 8)

@@ -63,6 +63,11 @@ class Expectation:
         return self._past.trust if self._past is not None else 0.0
 
     @property
+    def lengths(self) -> Matrix | None:
+        """Logarithms of the length scales of the encoding's groups elsewhere; None where other workloads' results may not lead."""
+        return self._past.lengths if self._past is not None and self.led else None
+
+    @property
     def spread(self) -> float | None:
         """Standard deviation of what was left unexplained where sources were tried on one another; None where they were not."""
         return self._past.spread if self._past is not None else None

@@ -16,6 +16,8 @@ from tilewright.search.encoding import Group, Matrix
 _FITTED: Final = 160
 _STEPS: Final = 30
 _JITTER: Final = 1e-6
+# Of the way from a prior's length scales to longer ones that another process has found, the share that is gone. Decision 0023 has figures for 0.5 to 1.
+_LENGTHENED: Final = 0.7
 _BLOCK: Final = 64
 
 
@@ -54,7 +56,8 @@ class Gaussian:
         regular = prior.regular or prior.exact
         scales = [(regular if group.regular else prior.exact) if group.exact else prior.scale for group in groups]
         means = [*scales, prior.signal, prior.noise]
-        self._mean = np.array([mean for mean, _ in means])
+        self._prior = np.array([mean for mean, _ in means])
+        self._mean = self._prior.copy()
         self._deviation = np.array([deviation for _, deviation in means])
         self._theta = self._mean.copy()
         self._columns = np.repeat(np.arange(len(groups)), [group.stop - group.start for group in groups])
@@ -68,6 +71,16 @@ class Gaussian:
         self._series: Matrix = np.zeros((0, 1))
         self._solved: Matrix = np.zeros((0, 1))
         self._projected: Matrix = np.zeros((1, 0))
+
+    @property
+    def lengths(self) -> Matrix:
+        """Logarithms of the length scales, one for each group."""
+        return self._theta[:-2].copy()
+
+    def lengthen(self, lengths: Matrix) -> None:
+        """Think length scales longer than the prior has them, `[groups]`, as logarithms, where these are; `condition` is to follow."""
+        own = self._prior[:-2]
+        self._mean[:-2] = self._theta[:-2] = own + _LENGTHENED * np.maximum(lengths - own, 0.0)
 
     def fit(self, points: Matrix, values: Matrix) -> None:
         """Choose the hyperparameters: maximum a posteriori by resilient gradient steps.

@@ -75,6 +75,7 @@ class TimeModel:
         self._refit_at = _FIRST_FIT
         self._stale = True
         self.times: dict[int, float] = {}  # log of µs
+        self._lengthen()
         self.failed: list[int] = []
         self.pending: list[int] = []
         self.known: NDArray[np.bool_] = np.zeros(0, dtype=bool)
@@ -143,7 +144,14 @@ class TimeModel:
     def consider(self, past: Past) -> None:
         """Take what other workloads' results say now instead of what they said before."""
         self._expected.consider(past)
+        self._lengthen()
         self._changed()
+
+    def _lengthen(self) -> None:
+        """A knob that hardly matters elsewhere hardly matters here, until results say otherwise (decision 0023)."""
+        if self._expected.lengths is not None and self._estimate is not None and len(self.times) < _FIRST_FIT:
+            self._gaussian.lengthen(self._expected.lengths)
+            self._stale = True
 
     def foresee(self, past: Sequence[PastResult]) -> None:
         """Take in what builds elsewhere needed: the same choices need about the same."""
@@ -188,17 +196,13 @@ class TimeModel:
         """Log of the estimates in µs: infinite where a point cannot run, NaN where nothing is said before the build."""
         return self._physics
 
-    def best(self) -> float:
-        """Log of the shortest time."""
-        return min(self.times.values())
-
     def informed(self) -> bool:
         """Whether there is anything to go by: an estimate that speaks, a time, or other workloads' results that are believed."""
         return bool(self.times) or self._expected.trust > 0 or (self._estimate is not None and bool(np.isfinite(self._physics).any()))
 
     @property
     def led(self) -> bool:
-        """Whether other workloads' results may lead."""
+        """As `Expectation.led`."""
         return self._expected.led
 
     @property
@@ -285,7 +289,7 @@ class TimeModel:
         """
         if cold not in self._gains:
             mean, deviation = self.predict(cold=cold)
-            gain = improvement(mean, deviation, self.best()) if self.times else -mean + mean.max() + 1.0
+            gain = improvement(mean, deviation, min(self.times.values())) if self.times else -mean + mean.max() + 1.0
             gain = gain * self.feasible()
             for point in self.pending:
                 gain = gain * (1 - self._fates.likeness(point))

@@ -89,6 +89,11 @@ class Past:
     def __len__(self) -> int:
         return len(self._values)
 
+    @property
+    def lengths(self) -> Matrix:
+        """Logarithms of the length scales of the encoding's groups: over how much of each knob times change elsewhere."""
+        return self._gaussian.lengths[: len(self._encoding.groups)]
+
     def _try(self, sources: NDArray[np.str_]) -> None:
         """Ask the others for each of the nearest sources, and see what share of their answer holds."""
         names, first = np.unique(sources, return_index=True)
