@@ -8,6 +8,8 @@ import msgspec
 
 # Checked in decoding: a line with a time that cannot be is damaged, for all who read logs, and never competes.
 TimeUs: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+# So is one with a build that needs less than nothing, which searches would learn from.
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -24,13 +26,13 @@ class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
             serves. None where not known.
     """
 
-    shared_memory_bytes: int
-    registers: int | None = None
-    spill_bytes: int | None = None
-    stack_bytes: int | None = None
-    scratch_bytes: int = 0
-    num_warps: int | None = None
-    programs: int | None = None
+    shared_memory_bytes: Count
+    registers: Count | None = None
+    spill_bytes: Count | None = None
+    stack_bytes: Count | None = None
+    scratch_bytes: Count = 0
+    num_warps: Count | None = None
+    programs: Count | None = None
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

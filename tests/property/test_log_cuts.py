@@ -32,7 +32,8 @@ workloads = st.builds(
     st.dictionaries(st.sampled_from(["M", "N", "K"]), st.integers(min_value=1, max_value=2**40), max_size=3),
 )
 measurements = st.builds(Measurement, protocol=texts, median_us=times, min_us=times, max_us=times, times_us=st.lists(times, max_size=3))
-resources = st.builds(Resources, shared_memory_bytes=integers, registers=st.none() | integers)
+counts = st.integers(0, 2**63 - 1)
+resources = st.builds(Resources, shared_memory_bytes=counts, registers=st.none() | counts)
 lines: st.SearchStrategy[Line] = st.one_of(
     st.builds(
         Record,

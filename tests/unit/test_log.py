@@ -112,6 +112,8 @@ def test_output_that_has_no_utf8_form_is_kept_readable() -> None:
         (b'{"kind":"end","schema":1,"ended_at":"","reason":"","trials":null}', "trials"),
         (b'{"kind":"start","schema":1,"workload":{"operator":"m","dims":{"M":0},"dtypes":{}},"config":{}}', "M=0"),
         (b'{"kind":"start","schema":1,"x":' + b"[" * 100_000, ""),
+        (encode_line(record(resources=Resources(shared_memory_bytes=0))).strip().replace(b'"shared_memory_bytes":0', b'"shared_memory_bytes":-1'), ">= 0"),
+        (encode_line(record(resources=Resources(shared_memory_bytes=0, num_warps=8))).strip().replace(b'"num_warps":8', b'"num_warps":-8'), ">= 0"),
     ],
 )
 def test_damage_is_counted_with_its_number_and_reason(tmp_path: Path, text: bytes, reason: str) -> None:

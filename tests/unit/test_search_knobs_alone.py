@@ -124,7 +124,7 @@ def test_a_failing_corner_is_left_alone():
         assert min(time for time in fates if time is not None) == 10.0
         failures.append(fates[24:].count(None))
     # A third of all points fail.
-    assert sum(failures) <= 18, failures  # 30 without a limit under which a point is left for the last; random search 24
+    assert sum(failures) <= 28, failures  # 38 without a limit under which a point is left for the last
 
 
 @pytest.mark.parametrize("name", ["gp", "tpe"])

@@ -77,10 +77,14 @@ class Gaussian:
         """Logarithms of the length scales, one for each group."""
         return self._theta[:-2].copy()
 
-    def lengthen(self, lengths: Matrix) -> None:
-        """Think length scales longer than the prior has them, `[groups]`, as logarithms, where these are; `condition` is to follow."""
+    def lengthen(self, lengths: Matrix | None) -> None:
+        """Think length scales longer than the prior has them, where these are, and as it has them where there are none; `condition` is to follow.
+
+        Args:
+            lengths: logarithms, `[groups]`.
+        """
         own = self._prior[:-2]
-        self._mean[:-2] = self._theta[:-2] = own + _LENGTHENED * np.maximum(lengths - own, 0.0)
+        self._mean[:-2] = self._theta[:-2] = own if lengths is None else own + _LENGTHENED * np.maximum(lengths - own, 0.0)
 
     def fit(self, points: Matrix, values: Matrix) -> None:
         """Choose the hyperparameters: maximum a posteriori by resilient gradient steps.

@@ -18,8 +18,8 @@ from tilewright.search.pooled import PooledProposer, Told
 if TYPE_CHECKING:
     from tilewright.space import SearchSpace
 
-# Draws at the start; decision 0013 has the figures that these constants were chosen by. 5 to 8 are alike.
-_STARTUP: Final = 6
+# Steps of a descent at the start; decisions 0013 and 0025 have the figures that these constants were chosen by. 12 to 16 are alike.
+_STARTUP: Final = 14
 # By how much a point is to be better than the best, in standard deviations of log time, in turn: the first refines what is
 # known, the second looks elsewhere. Without the second, searches stay where they first found a plateau.
 _MARGINS: Final = (0.0, 0.2)

@@ -149,7 +149,7 @@ class TimeModel:
 
     def _lengthen(self) -> None:
         """A knob that hardly matters elsewhere hardly matters here, until results say otherwise (decision 0023)."""
-        if self._expected.lengths is not None and self._estimate is not None and len(self.times) < _FIRST_FIT:
+        if self._estimate is not None and len(self.times) < _FIRST_FIT:
             self._gaussian.lengthen(self._expected.lengths)
             self._stale = True
 

@@ -170,6 +170,9 @@ class Annealing:
 class Descent:
     """Every change of one knob of the best config, nearest candidates first; from a new start where none is better.
 
+    Knobs take turns in an order drawn once. After a step it is the next knob's turn, as the one just turned, and those that gave nothing
+    before it, are the least likely to give more.
+
     Args:
         space: where configs come from.
         rng: of the order of knobs.
@@ -178,12 +181,15 @@ class Descent:
     def __init__(self, space: SearchSpace, rng: random.Random) -> None:
         self._space = space
         self._rng = rng
+        self._knobs: list[Knob] = []  # in order of turns
         self._best: tuple[float, dict[str, Value]] | None = None
         self._restart = False
 
     def told(self, config: Config, time_us: float | None) -> None:
         """Step to a better config; after a restart, to the first that runs."""
         if time_us is not None and (self._restart or self._best is None or time_us < self._best[0]):
+            if self._best is not None:
+                self._pass_turn(self._best[1], config)
             self._best = (time_us, dict(config))
             self._restart = False
 
@@ -192,8 +198,8 @@ class Descent:
         if self._best is None:
             return
         at = self._best[1]
-        knobs = [knob for knob in self._space.knobs if knob.find(at.get(knob.name)) is not None]
-        self._rng.shuffle(knobs)
+        self._meet()
+        knobs = [knob for knob in self._knobs if knob.find(at.get(knob.name)) is not None]
         for distance in range(1, max((len(knob.values) for knob in knobs), default=1)):
             for knob in knobs:
                 index = knob.index(at[knob.name])
@@ -201,6 +207,19 @@ class Descent:
                     if 0 <= moved < len(knob.values):
                         yield self._turned(at, knob, knob.values[moved])
         self._restart = True
+
+    def _meet(self) -> None:
+        """Knobs that the space has met since take their turns at the end."""
+        known = {knob.id for knob in self._knobs}
+        met = [knob for knob in self._space.knobs if knob.id not in known]
+        self._rng.shuffle(met)
+        self._knobs += met
+
+    def _pass_turn(self, before: Config, after: Config) -> None:
+        """The knob that was turned, others that came up with it aside, is the last in turn."""
+        turned = next((knob.id for knob in self._space.knobs if before.get(knob.name) != after.get(knob.name)), None)
+        place = next((place for place, knob in enumerate(self._knobs) if knob.id == turned), -1)
+        self._knobs = [*self._knobs[place + 1 :], *self._knobs[: place + 1]]
 
     def _turned(self, at: Config, turned: Knob, value: Value) -> dict[str, Value] | None:
         def choose(knob: Knob) -> Value:

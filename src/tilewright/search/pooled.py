@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tilewright.knobs import Value
 from tilewright.record import Config
 from tilewright.search.base import ENUMERABLE, Book, History
+from tilewright.search.moves import Descent
 from tilewright.search.pool import HELD, MOST, Pool
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Chooser(Protocol):
     """How one of the unknown points is chosen.
 
     Attributes:
-        startup: points before the first choice, which are drawn.
+        startup: points before the first choice.
     """
 
     startup: int
@@ -96,7 +97,9 @@ class Chooser(Protocol):
 
 
 class PooledProposer:
-    """The author's candidates, draws near the middle rather than far from it, then what a chooser chooses.
+    """The author's candidates, a descent from the best of them, then what a chooser chooses.
+
+    Where nothing runs yet, or the descent has nowhere to go, points are drawn, rather near the middle than far from it.
 
     Args:
         space: where configs come from.
@@ -111,6 +114,7 @@ class PooledProposer:
         # A recording has its points at hand; a template's are found by a pass each.
         self._told = Told(Pool(space, seed=seed, most=ENUMERABLE if isinstance(space, Sized) else _LISTED))
         self._chooser = make(self._told)
+        self._descent = Descent(space, self._book.rng)
         past = Book(space, seed=seed, history=history)
         for key, config in past.configs.items():
             self.tell(config, past.results[key])
@@ -126,7 +130,7 @@ class PooledProposer:
         if config is None and len(self._told) >= self._chooser.startup and self._told.times:
             config = self._choose()
         if config is None:
-            config = self._central()
+            config = self._step() or self._central()
         if config is None:
             return None
         self._book.asked(config)
@@ -138,6 +142,7 @@ class PooledProposer:
     def tell(self, config: Config, time_us: float | None) -> None:
         """Report a result."""
         self._book.told(config, time_us)
+        self._descent.told(config, time_us)
         number = self._number(config)
         told = self._told
         told.known[number] = True
@@ -148,6 +153,10 @@ class PooledProposer:
         else:
             told.times[number] = math.log(time_us)
         self._chooser.tell(number)
+
+    def _step(self) -> dict[str, Value] | None:
+        """An unknown config that differs from the best in one knob."""
+        return next((move for move in self._descent.moves() if move is not None and not self._book.knows(move)), None)
 
     def _central(self) -> dict[str, Value] | None:
         """Of a few uniform draws, the one nearest the middle of the ordered knobs' candidates."""
