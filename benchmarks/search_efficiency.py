@@ -33,11 +33,11 @@ from tilewright.errors import TilewrightError, UsageError
 from tilewright.estimate import estimate_for
 from tilewright.history import Kinship
 from tilewright.importers import IMPORTERS, import_log
-from tilewright.library import find_operator
 from tilewright.log import TuningLog
 from tilewright.operator import OperatorSpec
 from tilewright.record import Record, Resources, Status, config_key
 from tilewright.recorded import Recording, build_of
+from tilewright.recorded_operator import operator_of
 from tilewright.result import learned_us
 from tilewright.search import SEARCHERS, WideProposer, check_searcher, make_proposer
 from tilewright.search.past_result import PastResult
@@ -126,10 +126,9 @@ def read(path: Path) -> Recording:
 
 
 def cases_of(recording: Recording, templates: Sequence[Path]) -> list[Case]:
-    try:
-        spec: OperatorSpec | None = find_operator(recording.operator, [*templates, OPERATORS]).spec
-    except UsageError:  # knobs alone, then
-        spec = None
+    spec, note = operator_of(recording, [*templates, OPERATORS])
+    if note and spec is not None:
+        print(note, file=sys.stderr)
     cases = [Case(name=workload.key, workload=workload, recording=recording, spec=spec) for workload in recording.workloads.values()]
     return [case for case in cases if case.times]
 

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from jinja2 import Undefined
+
 from tilewright.errors import SpaceError, nearest
 from tilewright.knobs import Annotation, Entity, Reorder, Split
 
@@ -47,6 +49,21 @@ def _some(name: str, entities: Iterable[Entity]) -> tuple[Entity, ...]:
     if not kept:
         raise SpaceError(f"knob {name!r} has an empty list of candidates; it needs at least one for every workload it is declared for")
     return kept
+
+
+def refuse_undefined(argument: object) -> None:
+    """Have a name that a template never sets say so, wherever it stands in an argument: Jinja gives a stand-in, which fails once it is used.
+
+    Raises:
+        jinja2.UndefinedError: there is one; it says which.
+    """
+    if isinstance(argument, Undefined):
+        str(argument)
+    elif isinstance(argument, (list, tuple, set)):
+        for part in argument:
+            refuse_undefined(part)
+    elif isinstance(argument, dict):
+        refuse_undefined([*argument, *argument.values()])
 
 
 def knob_candidates(name: str, candidates: Iterable[object]) -> tuple[Entity, ...]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from tilewright import __version__
-from tilewright.commands.amounts import count, positive, seconds, share, whole
+from tilewright.commands.amounts import count, minor_version, positive, seconds, share, whole
 from tilewright.commands.output import writing
 from tilewright.errors import ExitCode, TilewrightError
 
@@ -96,7 +96,7 @@ def _common() -> argparse.ArgumentParser:
     """Options that every command takes."""
     common = argparse.ArgumentParser(add_help=False)
     group = common.add_argument_group("common options")
-    group.add_argument("--templates", metavar="DIR", type=Path, action="append", default=[], help="folder of operators, before those shipped; may be repeated")
+    group.add_argument("--templates", metavar="DIR", type=Path, action="append", default=[], help="folder of operators, beside those shipped; may be repeated")
     group.add_argument("--seed", metavar="N", type=whole, default=0, help="of everything random here (default: 0)")
     group.add_argument("--json", action="store_true", help="print the answer as JSON")
     group.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -204,7 +204,7 @@ def _emit(commands: _Commands, common: argparse.ArgumentParser) -> None:
     modes.add_argument("--compatible", dest="mode", action="store_const", const="compatible", help="let pass what does not fit, and say so")
     parser.add_argument("--require", metavar="OP:WHAT", action="append", default=[], help="a workload or a named set that must be served; may be repeated")
     parser.add_argument("--target", metavar="NAME", help="only records of this device (an alias such as h200-sxm) or arch")
-    parser.add_argument("--triton", metavar="VERSION", help="Triton that the package is for (default: the one installed here)")
+    parser.add_argument("--triton", metavar="VERSION", type=minor_version, help="Triton that the package is for (default: the one installed here)")
     parser.add_argument("--vendors", action="store_true", help="call a vendor's kernel where it was faster")
     parser.add_argument("--on-miss", choices=("error", "default", "nearest", "vendor"), default="error", help="what a call does that nothing serves")
     parser.add_argument("--precompile", metavar="ARCH", help="also compile the kernels for an arch, such as sm_90; needs no GPU")
@@ -238,7 +238,7 @@ def _log(commands: _Commands, common: argparse.ArgumentParser) -> None:
         parser = _add(actions, common, name, text, module=f"log_{name}")
         parser.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="tuning log (.jsonl or .jsonl.gz)")
     parser = _add(actions, common, "merge", "put logs together, sessions in order of time", module="log_merge")
-    parser.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="tuning log (.jsonl)")
+    parser.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="tuning log (.jsonl or .jsonl.gz), in a file")
     parser.add_argument("-o", "--output", metavar="LOG", type=Path, required=True, help="log to write; must not exist")
     parser = _add(actions, common, "import", "turn another tool's recording into a log", module="log_import")
     parser.add_argument("files", metavar="FILE", type=Path, nargs="+", help="the recording; of t4 several, one for each workload")

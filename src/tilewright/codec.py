@@ -106,13 +106,7 @@ def decode_line(raw: bytes, upcasts: Mapping[int, Upcast] = UPCASTS) -> Line:
         SchemaTooNew: its schema is newer than this Tilewright's.
     """
     try:
-        if _HEAD.match(raw):
-            return _LINE.decode(raw)
-        schema = _HEADER.decode(raw).schema
-        if schema > SCHEMA:
-            raise SchemaTooNew(
-                f"schema {schema}, and this Tilewright reads schemas up to {SCHEMA}: upgrade Tilewright to the version that wrote it; the log is left as it is"
-            )
+        schema = schema_of(raw)
         if schema == SCHEMA:
             return _LINE.decode(raw)
         return _upcast(msgspec.json.decode(raw), schema, upcasts)
@@ -121,6 +115,23 @@ def decode_line(raw: bytes, upcasts: Mapping[int, Upcast] = UPCASTS) -> Line:
     # UsageError: a workload that breaks its own rules. RecursionError: nesting as no writer produces it.
     except (msgspec.MsgspecError, UsageError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise LogDamaged(str(error) or type(error).__name__) from error
+
+
+def schema_of(raw: bytes) -> int:
+    """The schema of a line.
+
+    Raises:
+        SchemaTooNew: it is newer than this Tilewright's.
+        msgspec.MsgspecError, ValueError, RecursionError: this is not a line.
+    """
+    if _HEAD.match(raw):
+        return SCHEMA
+    schema = _HEADER.decode(raw).schema
+    if schema > SCHEMA:
+        raise SchemaTooNew(
+            f"schema {schema}, and this Tilewright reads schemas up to {SCHEMA}: upgrade Tilewright to the version that wrote it; the log is left as it is"
+        )
+    return schema
 
 
 def _upcast(value: dict[str, Any], schema: int, upcasts: Mapping[int, Upcast]) -> Line:

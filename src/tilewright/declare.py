@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from tilewright.candidates import annotate_candidates, is_ordered, knob_candidates, reorder_candidates, split_candidates, unchanged
+from tilewright.candidates import annotate_candidates, is_ordered, knob_candidates, refuse_undefined, reorder_candidates, split_candidates, unchanged
 from tilewright.errors import SpaceError
 from tilewright.knobs import SCHEDULE, Annotation, Entity, Kind, Knob, Reorder, Split, Value, value_of
 
@@ -203,6 +203,7 @@ class Cfg:
     def require(self, condition: object, reason: str) -> str:
         """Refuse points for which the condition is false; the reason is what rejections are counted by."""
         if not isinstance(reason, str) or not reason:
+            refuse_undefined(reason)
             raise SpaceError(f"require(condition, reason): the reason must be a text, not {reason!r}")
         if not condition:
             self._violations.append(reason)
@@ -217,6 +218,7 @@ class Cfg:
         """
         if not self._collecting:
             return ""
+        refuse_undefined(knobs)
         suggestions = self._schedule.suggestions
         plain = {name: list(value) if isinstance(value, tuple) else value for name, value in knobs.items()}
         if plain not in suggestions:
@@ -242,6 +244,7 @@ class Cfg:
             raise SpaceError(f"knob {name!r} is declared twice; give the second another name")
         if name == SCHEDULE:
             raise SpaceError(f"knob name {name!r} is taken: it says which template a config is for")
+        refuse_undefined(arguments)
         entities = build()
         declared = self._by_name.get(name)
         if declared is None:

@@ -17,6 +17,7 @@ from tilewright.builder import Builder, CompileBuilder
 from tilewright.canonical import sha256_file
 from tilewright.carrying import carries
 from tilewright.errors import NoDevice, UsageError
+from tilewright.filekind import refuse_no_file
 from tilewright.gpu_target import gpu_count, quick_target
 from tilewright.library import find_operator
 from tilewright.log import TuningLog
@@ -26,6 +27,7 @@ from tilewright.opening import OpeningRunner
 from tilewright.operator import OperatorSpec
 from tilewright.record import Config
 from tilewright.recorded import Recording
+from tilewright.recorded_operator import operator_of
 from tilewright.runner import DeviceRunner, InterpreterRunner, Job, Runner, refuse_on_interpreter
 from tilewright.sampling import GRAPH_PROTOCOL
 from tilewright.space import SearchSpace
@@ -54,7 +56,7 @@ class Device:
         compile_target: what spaces and sources are made for; differs from `target` under the interpreter.
         lookahead: candidates in flight to the builder. 1 where results are instant, so that a seed reproduces.
         width: builds a measurement, at most, for searchers that choose among what is built.
-        spec: the operator's spec, where its folder is at hand.
+        spec, note: the operator's spec, where its folder is at hand, and what is said to the user where it is not, or not all of it fits.
         folder: the operator's folder, or that of the recording.
         template_hashes: current hash of each of the operator's templates, for telling stale records.
         make_workload, make_space: read workload parameters, and give the space of a workload.
@@ -85,6 +87,7 @@ class Device:
     timeline: Timeline = field(default_factory=Timeline)
     nursery: Nursery | None = None
     recording: str = ""
+    note: str = ""
     _toolchain: Toolchain | None = None
 
     @property
@@ -263,14 +266,11 @@ def _device_runner(device: str, timeline: Timeline, nursery: Nursery | None) -> 
 
 
 def _open_recorded(path: Path, operator: str, templates: Sequence[Path]) -> Device:
+    refuse_no_file(path, "a recording", "sessions tell recordings by their hashes")
     recording = Recording.read(TuningLog(path))
     if recording.operator != operator:
         raise UsageError(f"{path} records operator {recording.operator!r}, not {operator!r}")
-    try:
-        spec: OperatorSpec | None = find_operator(operator, templates).spec
-    except UsageError:
-        # A recording needs no template; without the spec there are only times, no rates.
-        spec = None
+    spec, note = operator_of(recording, templates)
     runner, digest = recording.runner(), sha256_file(path)
     return Device(
         name=f"recorded:{path.name} ({runner.target.name})",
@@ -285,6 +285,7 @@ def _open_recorded(path: Path, operator: str, templates: Sequence[Path]) -> Devi
         # Builds are free in a recording; the search benchmark's bars allow so many a measurement.
         width=8,
         spec=spec,
+        note=note,
         folder=path.parent,
         template_hashes=frozenset({""}),
         make_workload=lambda parameters: recording.workload(parse_key(f"{operator}:{parameters}")),

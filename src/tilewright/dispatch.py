@@ -124,13 +124,17 @@ def read_best(path: Path, templates: Templates = MappingProxyType({})) -> BestFi
 
     Raises:
         LogError: the file cannot be read.
+        UsageError: it is a best file, and no plain one.
     """
     if path.suffix != ".gz" and path.is_file():
         with path.open(encoding="utf-8") as file:
             first = file.readline()
         if '"kind":"best"' in first or '"kind":"range"' in first:
             return parse_best_file(path.read_text(encoding="utf-8"), str(path))
-    return BestFile(entries=best_entries(TuningLog(path).read().lines, templates), ranges=())
+    contents = TuningLog(path).read()
+    if contents.of_best_file:
+        raise UsageError(f"{path} is a best file, compressed or in a pipe; write it to a plain file first")
+    return BestFile(entries=best_entries(contents.lines, templates), ranges=())
 
 
 def explain(function: Any, *args: Any, **named: Any) -> str:

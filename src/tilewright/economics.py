@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from tilewright.best import VendorTime, best_of, protocol_rank, vendor_times
-from tilewright.current import Templates
+from tilewright.current import Templates, is_stale
 from tilewright.identity import Keys
-from tilewright.races import default_ratios, vendor_ratios
+from tilewright.races import Schedule, default_ratios, vendor_ratios
 from tilewright.record import Line, RaceRecord, Record, SessionEnd, Status, VendorRecord
 
 
@@ -86,14 +86,21 @@ def savings(lines: Iterable[Line], calls_per_day: float, templates: Templates = 
         if session in wall:
             for key, count in shares.items():
                 spent[key] += wall[session] * count / shares.total()
+    best = best_of([*records, *races], templates)
     defaults: dict[tuple[str, str, str], float] = {}
+    older: dict[tuple[str, str, str], set[Schedule]] = defaultdict(set)
+    counted: dict[tuple[str, str, str], set[Schedule]] = defaultdict(set)
     for record in records:
         if record.default and record.status is Status.OK and record.measurement is not None:
-            where = (keys.workload(record.workload), keys.target(record.target), record.measurement.protocol)
-            defaults[where] = min(defaults.get(where, record.measurement.ranked_us), record.measurement.ranked_us)
+            place = (keys.workload(record.workload), keys.target(record.target), record.measurement.protocol)
+            # As for the best: defaults of older templates give way to records of today's, even where none of those is a default's.
+            passed = _is_stale(record, templates) and place in best and not _is_stale(best[place], templates)
+            (older if passed else counted)[place].add((keys.config(record.config), record.source))
+            if not passed:
+                defaults[place] = min(defaults.get(place, record.measurement.ranked_us), record.measurement.ranked_us)
     times = vendor_times(vendors)
-    vendors_raced, defaults_raced = vendor_ratios(races, keys), default_ratios(races, keys)
-    best = best_of([*records, *races], templates)
+    vendors_raced = vendor_ratios(races, keys)
+    defaults_raced = default_ratios(races, keys, {place: found - counted[place] for place, found in older.items()})
     chosen: dict[tuple[str, str], tuple[str, str, str]] = {}
     for workload, target, protocol in sorted(best, key=lambda key: (key[0], key[1], protocol_rank(key[2]))):
         chosen.setdefault((workload, target), (workload, target, protocol))
@@ -120,3 +127,7 @@ def savings(lines: Iterable[Line], calls_per_day: float, templates: Templates = 
             )
         )
     return tuple(found)
+
+
+def _is_stale(record: Record, templates: Templates) -> bool:
+    return is_stale(templates, record.workload.operator, record.template)

@@ -93,5 +93,5 @@ def nearest(value: str, allowed: Iterable[str]) -> str:
     """
     names = [str(name) for name in allowed]
     close = difflib.get_close_matches(value, names, n=1)
-    hint = f"did you mean {close[0]!r}? " if close else ""
-    return f"{hint}One of: {', '.join(names)}" if names else "none are declared"
+    hint = f"did you mean {close[0]!r}? One of" if close else "one of"
+    return f"{hint}: {', '.join(names)}" if names else "none are declared"

@@ -13,6 +13,7 @@ from typing import Final
 
 from tilewright.crosswise import crosswise_operands
 from tilewright.operator import OperatorSpec
+from tilewright.prediction import predicted_us
 from tilewright.product import (
     LINE_BYTES,
     OVERHEAD_REGISTERS,
@@ -198,13 +199,12 @@ def estimate_for(spec: OperatorSpec, workload: Workload, target: Target) -> Call
 
     Returns:
         A function that gives µs, None where the config cannot run, and NaN where nothing can be said before the build. None under
-        the interpreter, whose time says nothing of a device.
+        the interpreter, whose time says nothing of a device, and on a device of unknown limits.
     """
-    if target.backend == "interpreter":
+    if target.backend == "interpreter" or target.sm_count == 0:
         return None
-    predict = spec.predict
-    if predict is not None:
-        return lambda config, resources: predict(workload, target, config, resources)
+    if spec.predict is not None:
+        return lambda config, resources: predicted_us(spec, workload, target, config, resources)
     dtype = max(workload.dtypes.values(), key=lambda name: target.tflops.get(name, 0.0), default="")
     largest = max(spec.outputs(workload).values(), key=lambda output: prod(output.shape))
     flops, bytes_moved = float(spec.flops(workload)), float(spec.bytes_moved(workload))

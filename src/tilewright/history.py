@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from tilewright.errors import HostError, LogError
+from tilewright.errors import HostError, LogError, UsageError
 from tilewright.estimate import estimate_for
 from tilewright.library import shipped_templates
 from tilewright.log import TuningLog
@@ -76,7 +76,7 @@ class Kinship:
         estimate = self._estimates[key]
         try:
             estimated = estimate(config, resources) if estimate is not None and time_us is not None else None
-        except (LookupError, TypeError, ValueError):  # written for another version of the template
+        except (LookupError, TypeError, ValueError, UsageError):  # written for another version of the template
             estimated = None
         return PastResult(
             source=f"{workload.key} {target.key}",
@@ -93,7 +93,7 @@ def default_history(operator: str, log: Path | None) -> list[Path]:
     """The logs of an operator that come with Tilewright, by their names, and the session's own where it is given and there."""
     shipped = shipped_templates()
     logs = sorted((shipped.parent / "tuning_logs").rglob(f"{operator}*.jsonl*")) if shipped is not None else []
-    return [*logs, *([log] if log is not None and log.exists() else [])]
+    return [*logs, *([log] if log is not None and TuningLog(log).exists() else [])]
 
 
 def named_history(paths: Sequence[Path], operator: str, searcher: str, note: Callable[[str], None]) -> LogHistory:
@@ -107,6 +107,7 @@ def named_history(paths: Sequence[Path], operator: str, searcher: str, note: Cal
 
     Raises:
         LogError: a log is not there, has no line that can be read, or was written by a newer Tilewright.
+        UsageError: one is a socket, a disk, or a device without an end.
         HostError: a log cannot be read.
     """
     history = LogHistory(paths, strict=True)
@@ -138,6 +139,11 @@ class LogHistory:
         """
         found = [records for records in self._sources.values() if records[0].workload.operator == operator]
         return sum(map(len, found)), len({records[0].workload.key for records in found})
+
+    def has_run(self, operator: str) -> bool:
+        """Whether a candidate of an operator ran, by any of the logs."""
+        found = (records for records in self._sources.values() if records[0].workload.operator == operator)
+        return any(record.measurement is not None for records in found for record in records)
 
     @functools.cached_property
     def _sources(self) -> dict[tuple[str, str], list[Record]]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tilewright.errors import HostError, LogDamaged, LogError, UsageError, nearest
+from tilewright.filekind import refuse_endless
 from tilewright.record import SessionEnd, SessionStart
 from tilewright.target import Target, Toolchain
 from tilewright.workload import Workload
@@ -60,7 +61,9 @@ def recording_text(path: Path) -> str:
 
     Raises:
         LogError, LogDamaged, HostError: there is none, it is damaged, or it cannot be read.
+        UsageError: it is a socket, a disk, or a device without an end.
     """
+    refuse_endless(path, "a recording")
     try:
         data = path.read_bytes()
     except FileNotFoundError:

@@ -54,7 +54,7 @@ class Journal:
 
     def record(self, search: Search, record: Record) -> Record:
         """Write how a candidate ended, and let its search learn of it; returns the record as written."""
-        numbered = search.numbered(record, session=self.session, trial=self.trial)
+        numbered = msgspec.structs.replace(record, session=self.session, trial=self.trial)
         due = time.monotonic() - self._synced >= SYNC_EVERY_S
         self._log.append(numbered, sync=due)
         if due:
@@ -67,8 +67,8 @@ class Journal:
     def leave(self, rest: Iterable[tuple[Search, Record]]) -> None:
         """Write down candidates that are not measured any more."""
         numbered = []
-        for search, record in rest:
-            numbered.append(search.numbered(record, session=self.session, trial=self.trial))
+        for _, record in rest:
+            numbered.append(msgspec.structs.replace(record, session=self.session, trial=self.trial))
             self.trial += 1
         self._log.extend(numbered)
 

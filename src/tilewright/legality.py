@@ -16,6 +16,7 @@ import msgspec
 from tilewright.builder import Builder, BuildRequest
 from tilewright.each_candidate import absent, each_candidate
 from tilewright.library import Operator
+from tilewright.prediction import predicted_us, try_predict
 from tilewright.record import Config, Resources, Status, config_key
 from tilewright.target import Target
 from tilewright.workload import Workload
@@ -124,8 +125,10 @@ def check(
     Raises:
         SpaceError: the space has no legal config.
         TemplateError: the template does not render.
+        UsageError: the author's `predict` fails, for a first candidate of a schedule or for a build.
     """
     space = operator.space(workload, target)
+    try_predict(operator.spec, workload, target, space)
     if each:
         drawn = each_candidate(space, seed)
     elif sample is not None:
@@ -139,6 +142,8 @@ def check(
     verdicts = []
     for config, future in zip(configs, futures, strict=True):
         outcome = future.result()
+        if outcome.status is Status.OK and outcome.resources is not None:
+            predicted_us(operator.spec, workload, target, config, outcome.resources)
         verdicts.append(
             Verdict(
                 config=config,

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
-import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Final
 
 from tilewright.canonical import sha256_text
 from tilewright.errors import TemplateError, TilewrightError, UsageError, nearest
+from tilewright.folders import SPEC_FILE, VARIABLE, operator_folders, shipped_templates
 from tilewright.knobs import SCHEDULE, Config, listing
 from tilewright.operator import OperatorSpec, TensorArg, TensorSpec, Tolerance
 from tilewright.space import Space
+from tilewright.spec_file import load_spec
 from tilewright.target import Target
 from tilewright.template import SUFFIX, Source, Template
 from tilewright.workload import NAME, Workload
 
-VARIABLE: Final = "TILEWRIGHT_TEMPLATES"
-ENTRY_POINTS: Final = "tilewright.templates"
-SPEC_FILE: Final = "spec.py"
-PREDICT_FILE: Final = "predict.py"
 REFERENCE_FILE: Final = "reference.py"
 # Spaces kept, one for each workload and target lately asked for. A session that comes round to more workloads than this makes each space
 # anew at every turn (60 ms; 72 workloads, 2026-11). guess: hundreds of workloads are tuned in several sessions.
 _SPACES_KEPT: Final = 256
+
+__all__ = ["Operator", "Survey", "find_operator", "find_operators", "known_operator", "shipped_templates", "survey"]
 
 
 class Operator:
@@ -74,13 +69,7 @@ class Operator:
             UsageError: it does not load, or declares no SPEC of this name.
         """
         if self._spec is None:
-            spec = getattr(_load_module(self.folder / SPEC_FILE, self.name), "SPEC", None)
-            if not isinstance(spec, OperatorSpec):
-                raise UsageError(f"{self.folder / SPEC_FILE}: must define SPEC, an OperatorSpec, not {spec!r}")
-            if spec.name != self.name:
-                raise UsageError(f"{self.folder / SPEC_FILE}: SPEC is named {spec.name!r}, and its folder {self.name!r}; make them the same")
-            estimate = self.folder / PREDICT_FILE
-            self._spec = replace(spec, predict=_load_module(estimate, f"{self.name}_predict").predict) if estimate.is_file() else spec
+            self._spec = load_spec(self.folder)
         return self._spec
 
     def workload(self, parameters: Mapping[str, int | str] | str) -> Workload:
@@ -140,15 +129,25 @@ class Operator:
         Raises:
             SpaceError: a template's declarations break the rules.
             TemplateError: a template's knob section fails.
+            UsageError: the spec orders schedules that are not there.
         """
         key = (workload, target)
         space = self._spaces.pop(key, None)
         if space is None:
-            space = Space({name: template.program(workload, target) for name, template in self.templates.items()}, origin=self._origin)
+            programs = {name: self.templates[name].program(workload, target) for name in self._turns()}
+            space = Space(programs, origin=self._origin, where=f"{workload.key} for {target.arch}")
         self._spaces[key] = space
         if len(self._spaces) > _SPACES_KEPT:
             del self._spaces[next(iter(self._spaces))]
         return space
+
+    def _turns(self) -> list[str]:
+        """The schedules in the order that their suggestions take turns: as the spec names them, the others by name."""
+        names = list(self.templates)
+        for name in self.spec.schedules:
+            if name not in names:
+                raise UsageError(f"{self.folder / SPEC_FILE}: schedules names {name!r}, of which there is no template; {nearest(name, names)}")
+        return list(dict.fromkeys((*self.spec.schedules, *names)))
 
     @property
     def _origin(self) -> str:
@@ -208,92 +207,87 @@ class Operator:
         return self.template(config).leaking_dims(workload, target, config)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What is found where operators are looked for.
+
+    Attributes:
+        operators: by name, sorted; none of their files is read yet.
+        faults: why a folder is no operator, by folder.
+        clashes: where an operator's name is found a second time, and is passed over.
+    """
+
+    operators: Mapping[str, Operator]
+    faults: Mapping[Path, str]
+    clashes: Mapping[Path, str]
+
+
+def survey(folders: Sequence[Path] = ()) -> Survey:
+    """Look for operators, and for what is wrong with those that cannot be had.
+
+    Args:
+        folders: looked into beside TILEWRIGHT_TEMPLATES, entry points and the shipped ones; each holds operators' folders, or is one.
+
+    Raises:
+        UsageError: a folder is missing, or holds no operator.
+    """
+    found: dict[str, Operator] = {}
+    faults: dict[Path, str] = {}
+    clashes: dict[Path, str] = {}
+    for folder in operator_folders(folders):
+        try:
+            operator = Operator(folder)
+        except UsageError as error:
+            faults[folder.resolve()] = str(error)
+            continue
+        known = found.setdefault(operator.name, operator)
+        if known.folder != operator.folder:
+            clashes[operator.folder] = f"operator {operator.name!r} is in two places: {known.folder} and {operator.folder}; rename one, or leave its folder out"
+    return Survey(operators=dict(sorted(found.items())), faults=faults, clashes=clashes)
+
+
 def find_operators(folders: Sequence[Path] = ()) -> dict[str, Operator]:
     """All operators, by name: those of the given folders, of TILEWRIGHT_TEMPLATES, of entry points, and the shipped ones.
 
-    A folder holds operators' folders, or is one itself.
+    A folder holds operators' folders, or is one itself. One that is no operator for want of a spec or of a plain name is passed over:
+    `survey` names it.
 
     Raises:
-        UsageError: a folder is missing, or two different folders hold an operator of one name.
+        UsageError: a folder is missing or holds no operator, or two different folders hold an operator of one name.
     """
-    found: dict[str, Operator] = {}
-    for root, origin in _roots(folders):
-        for folder in _operator_folders(root, origin):
-            operator = Operator(folder)
-            known = found.setdefault(operator.name, operator)
-            if known.folder != operator.folder:
-                raise UsageError(f"operator {operator.name!r} is in two places: {known.folder} and {operator.folder}; rename one, or leave its folder out")
-    return dict(sorted(found.items()))
+    return dict(_unambiguous(survey(folders)).operators)
+
+
+def known_operator(name: str, folders: Sequence[Path] = ()) -> Operator | None:
+    """The operator of that name, or None where no folder is named so.
+
+    Raises:
+        UsageError: as `find_operators`, or a folder of that name is no operator.
+    """
+    found = _unambiguous(survey(folders))
+    for folder, reason in found.faults.items():
+        if folder.name == name and name not in found.operators:
+            raise UsageError(reason)
+    return found.operators.get(name)
 
 
 def find_operator(name: str, folders: Sequence[Path] = ()) -> Operator:
     """The operator of that name.
 
     Raises:
-        UsageError: there is none, or two.
+        UsageError: there is none, or two, or it is faulty.
     """
-    operators = find_operators(folders)
-    if name not in operators:
-        raise UsageError(f"no operator {name!r}; {nearest(name, operators)}. More are found with --templates DIR or {VARIABLE}")
-    return operators[name]
+    operator = known_operator(name, folders)
+    if operator is None:
+        raise UsageError(f"no operator {name!r}; {nearest(name, find_operators(folders))}. More are found with --templates DIR or {VARIABLE}")
+    return operator
 
 
-def shipped_templates() -> Path | None:
-    """The folder of the operators that come with Tilewright: inside the installed package, or at the top of a checkout."""
-    package = Path(__file__).resolve().parent
-    for folder in (package / "templates", package.parents[1] / "templates"):
-        if folder.is_dir():
-            return folder
-    return None
-
-
-def _roots(folders: Sequence[Path]) -> Iterator[tuple[Path, str]]:
-    yield from ((Path(folder), "--templates") for folder in folders)
-    yield from ((Path(folder), VARIABLE) for folder in os.environ.get(VARIABLE, "").split(os.pathsep) if folder)
-    for entry in sorted(importlib.metadata.entry_points(group=ENTRY_POINTS), key=lambda entry: entry.name):
-        yield from ((folder, f"entry point {entry.name!r} of group {ENTRY_POINTS}") for folder in _entry_folders(entry))
-    shipped = shipped_templates()
-    if shipped is not None:
-        yield shipped, "shipped"
-
-
-def _entry_folders(entry: importlib.metadata.EntryPoint) -> list[Path]:
-    """Folders that an entry point names: a path, a function that returns one, or a package that holds them."""
-    try:
-        loaded: Any = entry.load()
-        if isinstance(loaded, ModuleType):
-            return [Path(folder) for folder in loaded.__path__]
-        return [Path(loaded() if callable(loaded) else loaded)]
-    except Exception as error:
-        raise UsageError(
-            f"entry point {entry.name!r} of group {ENTRY_POINTS} ({entry.value}) gives no folder: {type(error).__name__}: {error}; "
-            "it must be a path, a function that returns one, or a package; correct or uninstall the package that declares it"
-        ) from error
-
-
-def _operator_folders(root: Path, origin: str) -> list[Path]:
-    if not root.is_dir():
-        raise UsageError(f"templates folder {str(root)!r} ({origin}) does not exist; name a folder that holds <operator>/{SPEC_FILE}")
-    if (root / SPEC_FILE).is_file():
-        return [root]
-    return sorted(folder for folder in root.iterdir() if (folder / SPEC_FILE).is_file())
+def _unambiguous(found: Survey) -> Survey:
+    for reason in found.clashes.values():
+        raise UsageError(reason)
+    return found
 
 
 def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(prod(shape[place + 1 :]) for place in range(len(shape)))
-
-
-def _load_module(path: Path, name: str) -> ModuleType:
-    """Import a file under a module name that no other file has, so that two operators' specs never meet."""
-    unique = f"tilewright_operator_{name}_{sha256_text(str(path))[:12]}"
-    description = importlib.util.spec_from_file_location(unique, path)
-    if description is None or description.loader is None:
-        raise UsageError(f"{path}: is not a Python file that can be imported")
-    module = importlib.util.module_from_spec(description)
-    sys.modules[unique] = module
-    try:
-        description.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[unique]
-        raise UsageError(f"{path}: does not load: {type(error).__name__}: {error}") from error
-    return module

@@ -12,6 +12,7 @@ from typing import Final
 
 from tilewright.codec import UPCASTS, Upcast, decode_line, encode_lines
 from tilewright.errors import LogDamaged, SchemaTooNew
+from tilewright.filekind import kind_of
 from tilewright.logfile import Broken, append_bytes, raw_lines, write_new
 from tilewright.record import Line
 
@@ -47,6 +48,11 @@ class LogContents:
     numbers: tuple[int, ...]
     damage: tuple[Damage, ...]
 
+    @property
+    def of_best_file(self) -> bool:
+        """Whether they are those of a best file, of which a log's reader takes none."""
+        return not self.lines and any('"kind":"best"' in damage.text or '"kind":"range"' in damage.text for damage in self.damage)
+
 
 class TuningLog:
     """An append-only log of JSON lines.
@@ -67,8 +73,8 @@ class TuningLog:
         return f"TuningLog({str(self.path)!r})"
 
     def exists(self) -> bool:
-        """Whether there is a file to read."""
-        return self.path.exists()
+        """Whether there is something to read: a device of characters, such as /dev/null or /dev/full, takes lines and keeps none."""
+        return kind_of(self.path) not in ("", "device")
 
     def append(self, line: Line, *, sync: bool = True) -> None:
         """Add one line; when this returns, the line is in the log.
@@ -98,6 +104,7 @@ class TuningLog:
         Raises:
             SchemaTooNew: a line has a newer schema: skipping it could hide the truth.
             LogError: there is no such log.
+            UsageError: it is a socket, a disk, or a device without an end.
             HostError: the file cannot be read.
         """
         lines: list[Line] = []
@@ -118,7 +125,7 @@ class TuningLog:
         Reads what the log held when the scan began: a line that is being written meanwhile is left out, whole.
 
         Raises:
-            SchemaTooNew, LogError, HostError: as `read`.
+            SchemaTooNew, LogError, UsageError, HostError: as `read`.
         """
         upcasts = self._upcasts
         for number, raw in enumerate(raw_lines(self.path), 1):

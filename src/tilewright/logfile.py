@@ -8,15 +8,21 @@ import os
 import stat
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from tilewright.errors import HostError, LogError, UsageError, nearest
+from tilewright.codec import decode_line
+from tilewright.destination import new_file
+from tilewright.errors import HostError, LogDamaged, LogError, SchemaTooNew, UsageError, nearest
+from tilewright.filekind import kind_of, refuse_endless, seems
 
 _CHUNK_BYTES: Final = 1 << 20  # guess: large enough that splitting dominates reading, small beside a log
 _GZIP_MAGIC: Final = b"\x1f\x8b"
 _GZIP_WBITS: Final = 31  # zlib's code for a gzip wrapper with the largest window
 _GZIP_LEVEL: Final = 9
+
+_KIND: Final = b'{"kind":"'  # what lines begin with that a crash cut short
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FORBIDDEN: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -41,10 +47,34 @@ def is_best_file(path: Path) -> bool:
     return b'"kind":"best"' in first or b'"kind":"range"' in first
 
 
-def refuse_best_file(path: Path) -> None:
-    """Raise a UsageError where a session is asked to append to a best file: its readers take no line of a log."""
+def refuse_unfit(path: Path) -> None:
+    """Raise a UsageError where a session is asked to append to what keeps no lines for it to read, or to a file that is no log."""
+    kind = kind_of(path)
+    if kind in ("named pipe", "socket", "disk"):
+        raise UsageError(f"{path} is a {kind}, which keeps no lines for the next session to read; name a log with --log FILE")
     if is_best_file(path):
         raise UsageError(f"{path} is a best file, not a tuning log, and a session's lines would ruin it; name a log with --log FILE")
+    if kind == "file" and not _is_log(path):
+        raise UsageError(f"{path} has no line of a tuning log and seems to be {seems(path)}; a session's lines would ruin it: name a log with --log FILE")
+
+
+def _is_log(path: Path) -> bool:
+    """Whether a file has a line of a log, one that was torn included, or nothing at all."""
+    found = True
+    for raw in raw_lines(path):
+        if isinstance(raw, Broken) or not raw or raw.isspace():
+            continue
+        found = _KIND.startswith(raw)  # the last line may be torn anywhere
+        try:
+            decode_line(raw)
+        except SchemaTooNew:
+            return True  # whoever reads it says so
+        except LogDamaged:
+            if raw.startswith(_KIND) and not raw.endswith(b"}"):
+                return True
+        else:
+            return True
+    return found
 
 
 def append_bytes(path: Path, data: bytes, *, sync: bool) -> None:
@@ -56,26 +86,28 @@ def append_bytes(path: Path, data: bytes, *, sync: bool) -> None:
         sync: whether to wait until they are on the disk.
 
     Raises:
-        UsageError: the file is a compressed one.
+        UsageError: the file is a compressed one, by its name or its first bytes.
         HostError: it cannot be written here and now. What it held before is still there.
     """
     if path.suffix == ".gz":
-        raise UsageError(f"{path} is compressed and cannot be appended to; name a .jsonl file, or decompress it first (gunzip -k)")
+        raise _packed(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            _write(descriptor, path.parent, data, sync)
+            _write(descriptor, path, data, sync)
         finally:
             os.close(descriptor)  # which also unlocks
     except OSError as error:
         raise _host_error(path, "append to", error) from error
 
 
-def _write(descriptor: int, folder: Path, data: bytes, sync: bool) -> None:
+def _write(descriptor: int, path: Path, data: bytes, sync: bool) -> None:
     about = os.fstat(descriptor)
     regular = stat.S_ISREG(about.st_mode)
+    if regular and os.pread(descriptor, len(_GZIP_MAGIC), 0) == _GZIP_MAGIC:
+        raise _packed(path)
     if regular and about.st_size and os.pread(descriptor, 1, about.st_size - 1) != b"\n":
         data = b"\n" + data
     view = memoryview(data)
@@ -85,7 +117,11 @@ def _write(descriptor: int, folder: Path, data: bytes, sync: bool) -> None:
     if sync:
         _sync(descriptor)
         if regular and not about.st_size:
-            _sync_folder(folder)  # a new file's name is on the disk only when its folder is
+            _sync_folder(path.parent)  # a new file's name is on the disk only when its folder is
+
+
+def _packed(path: Path) -> UsageError:
+    return UsageError(f"{path} is compressed and cannot be appended to; name a .jsonl file, or decompress it first (gunzip -k)")
 
 
 def write_new(path: Path, data: bytes) -> None:
@@ -99,19 +135,11 @@ def write_new(path: Path, data: bytes) -> None:
         packer = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WBITS)  # writes neither a time nor a name
         data = packer.compress(data) + packer.flush()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            file = path.open("xb")
-        except FileExistsError:
-            raise UsageError(f"{path} exists, and a log is never rewritten; name another file or remove it first") from None
-        with file:
-            try:
-                file.write(data)
-                file.flush()
-                _sync(file.fileno())
-            except BaseException:
-                path.unlink(missing_ok=True)
-                raise
+        with new_file(path) as file:
+            view = memoryview(data)
+            while view:
+                view = view[file.write(view) :]
+            _sync(file.fileno())
         _sync_folder(path.parent)
     except OSError as error:
         raise _host_error(path, "write", error) from error
@@ -124,40 +152,61 @@ def raw_lines(path: Path) -> Iterator[bytes | Broken]:
 
     Raises:
         LogError: there is no such file.
+        UsageError: it is a socket, a disk, or a device without an end.
         HostError: it cannot be read.
     """
-    try:
-        with path.open("rb") as file:
-            tail = b""
-            for chunk in _chunks(file, _stable_size(file)):
-                if isinstance(chunk, Broken):
-                    yield tail
-                    yield chunk
-                    return
-                first, *rest = chunk.split(b"\n")
-                if rest:
-                    yield tail + first
-                    yield from rest[:-1]
-                    tail = rest[-1]
-                else:
-                    tail += first
+    tail = b""
+    for chunk in unpacked(path):
+        if isinstance(chunk, Broken):
             yield tail
-    except FileNotFoundError:
-        raise LogError(f"no log {path}; {_siblings(path)}") from None
-    except OSError as error:
-        raise _host_error(path, "read", error) from error
+            yield chunk
+            return
+        first, *rest = chunk.split(b"\n")
+        if rest:
+            yield tail + first
+            yield from rest[:-1]
+            tail = rest[-1]
+        else:
+            tail += first
+    yield tail
+
+
+def unpacked(path: Path) -> Iterator[bytes | Broken]:
+    """The bytes of a file, decompressed if its first bytes say that it is compressed.
+
+    Raises:
+        LogError, UsageError, HostError: as `raw_lines`.
+    """
+    with _reading(path) as file:
+        yield from _chunks(file, _stable_size(file))
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a file is compressed, by its first bytes, whatever its name.
+
+    Raises:
+        LogError, UsageError, HostError: as `raw_lines`.
+    """
+    with _reading(path) as file:
+        return file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
 
 
 def stable_size(path: Path) -> int:
     """Bytes of a regular file that no writer is working on.
 
     Raises:
-        LogError: there is no such file.
-        HostError: it cannot be read.
+        LogError, UsageError, HostError: as `raw_lines`.
     """
+    with _reading(path) as file:
+        return _stable_size(file) or 0
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[BinaryIO]:
+    refuse_endless(path, "a tuning log")
     try:
         with path.open("rb") as file:
-            return _stable_size(file) or 0
+            yield file
     except FileNotFoundError:
         raise LogError(f"no log {path}; {_siblings(path)}") from None
     except OSError as error:
@@ -165,13 +214,8 @@ def stable_size(path: Path) -> int:
 
 
 def _stable_size(file: BinaryIO) -> int | None:
-    """Bytes that no writer is working on, None where the file has no size: a pipe or a terminal, which is read to its end.
-
-    Any other device, such as /dev/full or /dev/zero, may have no end: it holds nothing.
-    """
+    """Bytes that no writer is working on, None where the file has no size: a pipe or a terminal, which is read to its end."""
     about = os.fstat(file.fileno())
-    if stat.S_ISCHR(about.st_mode) and not file.isatty():
-        return 0
     if not stat.S_ISREG(about.st_mode):
         return None
     try:

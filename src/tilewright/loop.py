@@ -12,6 +12,7 @@ from typing import Final, Self
 
 from tilewright.allocation import choose
 from tilewright.device import Device
+from tilewright.hopes import HOPELESS, Hopes
 from tilewright.interrupt import Interrupts
 from tilewright.job import MeasureJob, MeasureOutcome
 from tilewright.journal import Journal
@@ -68,6 +69,7 @@ class Loop:
         interrupts: tells of signals.
         time_is_up: whether no further candidate may begin.
         is_spent: whether no further candidate may be asked for.
+        hopes: ends searches that are not worth their budget.
 
     Attributes:
         busy_s: seconds that the device was measuring.
@@ -82,13 +84,14 @@ class Loop:
         interrupts: Interrupts,
         time_is_up: Callable[[], bool],
         is_spent: Callable[[], bool],
+        hopes: Hopes,
     ) -> None:
         self._device = device
         self._searches = searches
         self._journal = journal
         self._interrupts = interrupts
         self._time_is_up = time_is_up
-        self._is_spent = is_spent
+        self._is_spent, self._hopes = is_spent, hopes
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tilewright-device") if device.overlaps else None
         self._current: Search | None = None
         self._row = 0
@@ -191,7 +194,7 @@ class Loop:
     def _choose(self, *, feeding: bool) -> Turn | None:
         """Whose turn it is, among candidates that are built; those that need no device are recorded on the way."""
         more = feeding and not self._is_spent()
-        ready = [search for search in self._searches if search.pipeline.ready(more=more)]
+        ready = self._ready(more)
         self._none_ready = not ready
         if not ready:
             return None
@@ -215,6 +218,9 @@ class Loop:
         self._current = chosen
         chosen.standing.running += 1
         return Turn(search=chosen, candidate=candidate, job=chosen.measure_job(candidate), vendors=chosen.claim_vendors())
+
+    def _ready(self, more: bool) -> list[Search]:
+        return [search for search in self._searches if search.ended != HOPELESS and search.pipeline.ready(more=more)]
 
     def _start(self, thread: ThreadPoolExecutor) -> tuple[Turn, Future[Taken]]:
         turn = self._next.popleft()
@@ -243,7 +249,8 @@ class Loop:
         self._record(search, search.record(turn.candidate, outcome.status, outcome.message, outcome.measurement, outcome.check))
 
     def _record(self, search: Search, record: Record) -> None:
-        self._pass_on(search, self._journal.record(search, record))
+        self._pass_on(search, written := self._journal.record(search, record))
+        self._hopes.heard(search, written)
         self._sated.clear()
 
     def _pass_on(self, search: Search, record: Record) -> None:
@@ -266,10 +273,10 @@ class Loop:
             wait(pending, timeout=POLL_S, return_when=FIRST_COMPLETED)
         elif self._sated and more and not all(search.ended for search in self._searches):
             self._sated.clear()  # a search that wanted nothing a moment ago, while another's candidates were under way
-            return self.feed() or any(search.pipeline.ready(more=more) for search in self._searches)
+            return self.feed() or bool(self._ready(more))
         else:
             # A build may have ended since there was nothing to choose from.
-            return self._none_ready and any(search.pipeline.ready(more=more) for search in self._searches)
+            return self._none_ready and bool(self._ready(more))
         self._sated.clear()
         return True
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -111,7 +112,10 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     @property
     def ranked_us(self) -> float:
-        """What it is ranked by: the time at the anchors' nominal times; as measured where there is no anchor, or one that took no time."""
+        """What it is ranked by: the time at the anchors' nominal times; as measured where there is no anchor, or one that makes no time of it."""
         if self.anchored_us is not None:
             return self.anchored_us
-        return self.median_us if self.anchor is None or not self.anchor.median_us else round(self.median_us * self.anchor.nominal_us / self.anchor.median_us, 3)
+        if self.anchor is None or not self.anchor.median_us:
+            return self.median_us
+        anchored = self.median_us * self.anchor.nominal_us / self.anchor.median_us
+        return round(anchored if anchored < inf else self.median_us, 3)

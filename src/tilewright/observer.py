@@ -41,6 +41,7 @@ class Progress:
         done: trials that ended, those of a resumed session included; a wide searcher's failed builds are records besides.
         asked: candidates asked for; `asked - done` are being built or wait for the device.
         statuses: records by status.
+        sharing: workloads that share the session's trials.
     """
 
     workload: Workload
@@ -52,6 +53,7 @@ class Progress:
     done: int = 0
     asked: int = 0
     statuses: Counter[Status] = field(default_factory=Counter)
+    sharing: int = 1
 
 
 class Observer(Protocol):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf, prod
 
 from tilewright.errors import UsageError, nearest
-from tilewright.workload import DTYPE_BYTES, NAME, Workload, parse_parameters
+from tilewright.workload import DTYPE_ALIASES, DTYPE_BYTES, MOST_EXTENT, NAME, Workload, parse_parameters
 
 RESERVED_NAMES = frozenset({"cfg", "target", "weight"})
 
@@ -28,7 +28,7 @@ class TensorSpec:
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPE_BYTES:
-            raise UsageError(f"a tensor of dtype {self.dtype!r}; {nearest(str(self.dtype), DTYPE_BYTES)}")
+            raise UsageError(f"a tensor of dtype {self.dtype!r}; {nearest(DTYPE_ALIASES.get(self.dtype, str(self.dtype)), DTYPE_BYTES)}")
         if any(extent < 0 for extent in self.shape):
             raise UsageError(f"a tensor of shape {self.shape}: no extent may be below 0")
 
@@ -94,7 +94,8 @@ class OperatorSpec:
         workload_sets: named lists of workload parameters; `weight` among them says what a microsecond of one is worth (1 where not given).
         buckets: for dims that vary at run time, the extents at which they are tuned.
         mutates: inputs that the operator changes in place.
-        predict: analytic time estimate of a config in µs, where the author has one.
+        schedules: names of templates in the order that their suggestions take turns; those not named follow by name. The first one's is the default.
+        predict: analytic time estimate of a config in µs, where the author has one; called as `tilewright.prediction` says.
     """
 
     name: str
@@ -112,13 +113,25 @@ class OperatorSpec:
     workload_sets: Mapping[str, Sequence[Mapping[str, int | str]]] = field(default_factory=dict)
     buckets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     mutates: tuple[str, ...] = ()
-    predict: Callable[..., float] | None = None
+    schedules: tuple[str, ...] = ()
+    predict: Callable[..., float | None] | None = None
 
     def __post_init__(self) -> None:
+        self._refuse_bare_words()
+        if self.predict is not None and not callable(self.predict):
+            raise UsageError(f"operator {self.name}: predict is {self.predict!r}; it must be a function of workload, target, config and resources")
         names = [*self.dims, *self.dtypes, *self.layouts]
         for name in names:
             if not NAME.match(name) or name in RESERVED_NAMES or names.count(name) > 1:
                 raise UsageError(f"operator {self.name}: {name!r} is not a usable parameter name (a plain name, used once, not cfg, target or weight)")
+
+    def _refuse_bare_words(self) -> None:
+        """A word where a tuple of words is meant, as `("float16")`, would be taken for its letters."""
+        named = {"dims": self.dims, "arguments": self.arguments, "mutates": self.mutates, "schedules": self.schedules}
+        named |= {f"dtypes[{name!r}]": words for name, words in self.dtypes.items()} | {f"layouts[{name!r}]": words for name, words in self.layouts.items()}
+        for label, words in named.items():
+            if not isinstance(words, (tuple, list)) or not all(isinstance(word, str) for word in words):
+                raise UsageError(f"operator {self.name}: {label} is {words!r}; it must be a tuple of names, such as ('a', 'b') or ('a',)")
 
     def workload(self, parameters: Mapping[str, int | str] | str) -> Workload:
         """The workload of the given parameters, with defaults for dtypes and layouts that are not given.
@@ -142,6 +155,8 @@ class OperatorSpec:
             extent = given[name]
             if not isinstance(extent, int):
                 raise UsageError(f"operator {self.name}: dim {name}={extent!r} must be an integer of 1 or more")
+            if extent > MOST_EXTENT:
+                raise UsageError(f"operator {self.name}: dim {name}={extent} is more than 64 bits hold, which is {MOST_EXTENT} at most")
             dims[name] = extent
         return Workload(
             operator=self.name,
@@ -153,7 +168,7 @@ class OperatorSpec:
     def _choice(self, name: str, given: Mapping[str, int | str], allowed: tuple[str, ...]) -> str:
         value = str(given.get(name, allowed[0]))
         if value not in allowed:
-            raise UsageError(f"operator {self.name}: {name}={value!r} is not supported; {nearest(value, allowed)}")
+            raise UsageError(f"operator {self.name}: {name}={value!r} is not supported; {nearest(DTYPE_ALIASES.get(value, value), allowed)}")
         return value
 
     def workload_set(self, name: str) -> dict[Workload, float]:

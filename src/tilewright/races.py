@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -21,6 +21,11 @@ WRONG = frozenset({Status.WRONG_RESULT, Status.OUT_OF_BOUNDS})
 def schedule_of(racer: Racer, keys: Keys) -> Schedule:
     """What tells a raced schedule apart."""
     return keys.config(racer.config), racer.source
+
+
+def first_of(racers: Sequence[Racer], winner: int | None) -> Racer | None:
+    """The racer that won; None where no schedule ran, or where a place is given at which none stands, which `log lint` tells."""
+    return racers[winner] if winner is not None and 0 <= winner < len(racers) else None
 
 
 def wrong_in(races: Iterable[RaceRecord], keys: Keys) -> frozenset[tuple[str, str, str, str]]:
@@ -51,10 +56,11 @@ def winners(
     sources: set[str] = set()
     decided: list[tuple[RaceRecord, tuple[str, str, str], Schedule]] = []
     for race in races:
-        if race.winner is None:
+        racer = first_of(race.racers, race.winner)
+        if racer is None:
             continue
         key = (keys.workload(race.workload), keys.target(race.target), race.protocol)
-        first = schedule_of(race.racers[race.winner], keys)
+        first = schedule_of(racer, keys)
         won[key].add(first)
         sources.add(first[1])
         decided.append((race, key, first))
@@ -75,8 +81,9 @@ def first_places(races: Iterable[RaceRecord], keys: Keys) -> Mapping[tuple[str, 
     """The schedules that won any race, whatever others say, by workload key, target key and protocol."""
     won: dict[tuple[str, str, str], set[Schedule]] = defaultdict(set)
     for race in races:
-        if race.winner is not None:
-            won[keys.workload(race.workload), keys.target(race.target), race.protocol].add(schedule_of(race.racers[race.winner], keys))
+        racer = first_of(race.racers, race.winner)
+        if racer is not None:
+            won[keys.workload(race.workload), keys.target(race.target), race.protocol].add(schedule_of(racer, keys))
     return {key: frozenset(schedules) for key, schedules in won.items()}
 
 
@@ -85,22 +92,32 @@ def vendor_ratios(races: Iterable[RaceRecord], keys: Keys) -> Mapping[tuple[str,
 
     Both ran in turns, so that the ratio holds what times taken at different moments do not. The geometric mean where the same schedule won several races.
     """
-    return _ratios(races, keys, lambda racer: racer.vendor)
+    return _ratios(races, keys, lambda racer, place: racer.vendor)
 
 
-def default_ratios(races: Iterable[RaceRecord], keys: Keys) -> Mapping[tuple[str, str, str, Schedule], float]:
-    """The author's default schedule's time over the winner's, as `vendor_ratios` has the vendors'."""
-    found = _ratios(races, keys, lambda racer: "default" if racer.default and not racer.vendor else "")
+def default_ratios(
+    races: Iterable[RaceRecord], keys: Keys, stale: Mapping[tuple[str, str, str], Set[Schedule]] = MappingProxyType({})
+) -> Mapping[tuple[str, str, str, Schedule], float]:
+    """The author's default schedule's time over the winner's, as `vendor_ratios` has the vendors'; `stale` ones, as of `winners`, are no defaults."""
+
+    def name(racer: Racer, place: tuple[str, str, str]) -> str:
+        return "default" if racer.default and not racer.vendor and schedule_of(racer, keys) not in stale.get(place, ()) else ""
+
+    found = _ratios(races, keys, name)
     return {key: ratios["default"] for key, ratios in found.items() if ratios}
 
 
-def _ratios(races: Iterable[RaceRecord], keys: Keys, name: Callable[[Racer], str]) -> Mapping[tuple[str, str, str, Schedule], Mapping[str, float]]:
+def _ratios(
+    races: Iterable[RaceRecord], keys: Keys, name: Callable[[Racer, tuple[str, str, str]], str]
+) -> Mapping[tuple[str, str, str, Schedule], Mapping[str, float]]:
     logs: dict[tuple[str, str, str, Schedule], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for race in races:
-        if race.winner is None:
+        first = first_of(race.racers, race.winner)
+        if first is None:
             continue
-        won = logs[keys.workload(race.workload), keys.target(race.target), race.protocol, schedule_of(race.racers[race.winner], keys)]
+        place = (keys.workload(race.workload), keys.target(race.target), race.protocol)
+        won = logs[*place, schedule_of(first, keys)]
         for racer in race.racers:
-            if name(racer) and racer.status is Status.OK and racer.ratio is not None and racer.ratio > 0:
-                won[name(racer)].append(math.log(racer.ratio))
+            if racer.status is Status.OK and racer.ratio is not None and racer.ratio > 0 and (named := name(racer, place)):
+                won[named].append(math.log(racer.ratio))
     return {key: {name: math.exp(math.fsum(found) / len(found)) for name, found in sorted(named.items())} for key, named in logs.items()}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
+
+import msgspec
 
 from tilewright.device import Device
 from tilewright.errors import SpaceError, UsageError
-from tilewright.record import Record, Status
+from tilewright.races import first_of
+from tilewright.record import RaceRecord, Record, Status, config_key
 from tilewright.state import LogState
 from tilewright.workload import Workload
 
@@ -36,6 +39,24 @@ def records_that_hold(state: LogState, device: Device, workload: Workload, note:
             f"{workload.key}: skipped {len(refused)} record(s) of the log whose config the space does not have ({refused[0]}); `tilewright log lint` names them"
         )
     return records
+
+
+def races_that_hold(races: Iterable[RaceRecord], records: Iterable[Record]) -> list[RaceRecord]:
+    """Races, those without a winner that were won by a schedule of an older template: it wins no more, and puts no other out.
+
+    Args:
+        races: of one workload on one target.
+        records: those that hold.
+    """
+    schedules = {(config_key(record.config), record.source) for record in records}
+
+    def holds(race: RaceRecord) -> bool:
+        racer = first_of(race.racers, race.winner)
+        if racer is None:
+            return True
+        return (config_key(racer.config), racer.source) in schedules
+
+    return [race if holds(race) else msgspec.structs.replace(race, winner=None) for race in races]
 
 
 def refuse_other_recordings(state: LogState, device: Device, workloads: Collection[Workload], log: Path) -> None:

@@ -54,7 +54,7 @@ def status_line(progress: Progress, elapsed_s: float) -> str:
     """One line for the state of a workload's search."""
     budget = progress.budget
     best_us = time_us(progress.best)
-    parts = [f"{progress.done}/{budget.trials or progress.asked}"]
+    parts = [_trials(progress)]
     if best_us is None:
         parts.append("nothing correct yet")
     else:
@@ -69,6 +69,15 @@ def status_line(progress: Progress, elapsed_s: float) -> str:
     if budget.time_s is not None:
         parts.append(f"{max(0.0, budget.time_s - elapsed_s):.0f} s left")
     return " | ".join(parts)
+
+
+def _trials(progress: Progress) -> str:
+    """How many trials a workload had; of how many, where they are its own."""
+    of = progress.budget.trials
+    if of is not None and progress.sharing == 1:
+        return f"{progress.done}/{of}"
+    shared = f" (all {progress.sharing} workloads: {of})" if of is not None else ""
+    return f"{progress.done} trial{'' if progress.done == 1 else 's'}{shared}"
 
 
 def _interpreted(record: Record | None) -> bool:
@@ -217,6 +226,9 @@ def end_notes(result: TuneResult) -> Iterable[str]:
         # The interpreter's time says nothing of warps and stages, so nothing of where they should end either.
         for edge in () if _interpreted(answer.best) else answer.edges:
             yield f"{name}: {edge.knob}={_value(edge.value)} is the {edge.end} of its candidates; the template may be too narrow there"
+        if answer.reason == "hopeless":
+            why = f"its candidates all failed alike, those of every schedule, and none of {answer.workload.operator} has ever run"
+            yield f"{name}: ended before its budget: {why}"
         if answer.best is None and answer.statuses:
             yield f"{name}: every candidate failed; `tilewright log stats {result.log}` has the messages"
     if result.utilisation is not None:

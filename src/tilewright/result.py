@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from tilewright.errors import ExitCode
+from tilewright.races import first_of
 from tilewright.record import Config, Racer, RaceRecord, Record, Status, Value, VendorRecord
 from tilewright.roofline import Roofline
 from tilewright.space import Knob, SearchSpace
@@ -77,14 +78,16 @@ class WorkloadResult:
     @property
     def best_us(self) -> float | None:
         """Median time of the winner in µs."""
-        if self.race is not None and self.race.winner is not None:
-            return self.race.racers[self.race.winner].median_us
+        first = first_of(self.race.racers, self.race.winner) if self.race is not None else None
+        if first is not None:
+            return first.median_us
         return time_us(self.best)
 
     @property
     def raced_default(self) -> Racer | None:
-        """The default schedule in the race, where it ran."""
-        return next((racer for racer in self.race.racers if racer.default and racer.ratio), None) if self.race is not None else None
+        """The default schedule in the race, where it ran, and is today's: another code was the default of an older template."""
+        source = self.default.source if self.default is not None else None
+        return next((racer for racer in self.race.racers if racer.default and racer.ratio and racer.source == source), None) if self.race is not None else None
 
     @property
     def raced_vendor(self) -> Racer | None:
@@ -183,7 +186,7 @@ class TuneResult:
         log: path of the log.
         protocol: name of the timing protocol.
         device: what measured.
-        reason: why the session ended: `budget`, `exhausted`, `early_stop`, `default`, `log` or `interrupted`.
+        reason: why the session ended: `budget`, `exhausted`, `early_stop`, `hopeless`, `default`, `log` or `interrupted`.
         wall_s: seconds from start to end.
         utilisation: of builders and device; None where nothing was searched, or measuring takes no time.
     """

@@ -8,19 +8,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import ceil
 from typing import Final
 
 from tilewright import __version__
 from tilewright.crossing import crossings
 from tilewright.device import Device
+from tilewright.hopes import Hopes
 from tilewright.interrupt import Interrupts
 from tilewright.journal import Journal
 from tilewright.log import TuningLog
 from tilewright.loop import Loop
 from tilewright.observer import Budget, Observer
 from tilewright.protocols import settings_of
-from tilewright.recall import records_that_hold, refuse_other_recordings
+from tilewright.recall import races_that_hold, records_that_hold, refuse_other_recordings
 from tilewright.record import SessionEnd, SessionStart, Status
+from tilewright.reopening import NEW_TRIALS, TEMPLATES_OPTION, reopened, templates_id
 from tilewright.result import TuneResult, Utilisation, WorkloadResult
 from tilewright.state import LogState
 from tilewright.trials import Search
@@ -77,8 +80,9 @@ class Session:
         self.device_busy_s = 0.0
         self.builders: float | None = None
         self._crossing = False
+        self._room = 0  # trials that templates' changes give back, beyond the budget of a log that has as many
         self._searching: Sequence[Search] = ()
-        contents = self.log.read() if self.log.path.exists() else None
+        contents = self.log.read() if self.log.exists() else None
         if contents is not None and contents.damage:
             self.observer.note(f"{self.log.path}: skipped {len(contents.damage)} damaged line(s); `tilewright log lint {self.log.path}` says which")
         self.state = LogState.of(contents.lines if contents is not None else ())
@@ -144,23 +148,35 @@ class Session:
             records=records,
             # Vendors of an earlier session beside candidates of this one would mix two states of the device in one gain.
             vendors=() if self.force else self.state.vendors(workload, self.device.target),
-            races=() if self.force else self.state.races(workload, self.device.target),
+            races=() if self.force else races_that_hold(self.state.races(workload, self.device.target), records),
         )
 
     def _answers(self, search: Search) -> bool:
-        """Whether the log has the answer: a search of this workload that ended in order, with a correct schedule."""
-        if self.force or search.progress.best is None:  # `best` stands for records: without one there is no answer
+        """Whether the log has the answer: a search of this workload that ended in order, by today's templates, with a correct schedule."""
+        if self.force:
             return False
-        if self.default_only:
+        progress = search.progress
+        if progress.best is not None and self.default_only and not search.lacks_default:
             return True
-        if search.workload.key not in self.state.finished(self.device.target, FINISHED):
-            done = search.progress.done
-            self.observer.note(f"{search.workload.key}: going on from {done} records of a search that did not end (--force starts over)")
-            return False
         share = self.budget.trials and self.budget.trials / len(self.workloads)
-        more = share is not None and search.progress.done < share
+        changed = reopened(self.state, self.device, search.workload, FINISHED)
+        if share is not None:
+            # What no longer counts is given back, also where the rest is as many as are asked for; and the default is measured in any case.
+            back = min(share, changed.records or NEW_TRIALS) if changed is not None else 0.0
+            self._room += max(0, ceil(progress.done + max(back, float(search.lacks_default)) - share))
+        why = changed.why if changed is not None else ""
+        if progress.best is not None and not why:  # `best` stands for records: without one there is no answer
+            if not self.state.finishing(search.workload, self.device.target, FINISHED):
+                why = "its search did not end"
+            elif search.lacks_default:
+                why = "its default schedule has no time, against which gains are reckoned"
+        if why:
+            self.observer.note(f"{search.workload.key}: {why}; going on from {progress.done} record(s) (--force starts over)")
+        if why or progress.best is None:
+            return False
+        more = share is not None and progress.done < share
         if more and not self.resume:
-            self.observer.note(f"{search.workload.key}: answered from {search.progress.done} records of a finished search; --resume goes on up to --trials")
+            self.observer.note(f"{search.workload.key}: answered from {progress.done} records of a finished search; --resume goes on up to --trials")
         return not (self.resume and more)
 
     def _run(self, searches: list[Search]) -> str:
@@ -194,7 +210,13 @@ class Session:
             interrupts=interrupts,
             time_is_up=self._time_is_up,
             is_spent=lambda: self._is_spent(searches),
+            hopes=Hopes(self._has_run),
         )
+
+    def _has_run(self) -> bool:
+        """Whether the log or the history has a candidate of this operator that ran."""
+        operator, history = self.device.operator, self.device.history
+        return self.state.has_run(operator) or (history is not None and history.has_run(operator))
 
     def _begin(self, searches: list[Search], loop: Loop) -> None:
         """Have the first candidates built while the device opens; then write that the session began, and what an earlier one left open."""
@@ -224,6 +246,7 @@ class Session:
                 "early_stop": self.budget.early_stop,
                 "resume": self.resume,
                 "default_only": self.default_only,
+                **({TEMPLATES_OPTION: templates} if (templates := templates_id(self.device)) else {}),
                 **({"recording": self.device.recording} if self.device.recording else {}),
             },
         )
@@ -235,6 +258,8 @@ class Session:
                 self.journal.record(
                     search, search.record(candidate, Status.CRASH, f"the session died {attempts} times while this candidate was being measured")
                 )
+        for search in searches:
+            search.progress.sharing = len(searches)
         for search in searches:
             self.observer.progress(search.progress, None, self.elapsed_s)
 
@@ -292,8 +317,8 @@ class Session:
     def _is_spent(self, searches: Sequence[Search]) -> bool:
         """Whether nothing more may be asked: the time is up, or the trials are, those of a resumed session included."""
         trials = self.budget.trials
-        if trials is not None and not self._crossing:
-            trials -= int(trials * self._crossing_share)
+        if trials is not None:
+            trials += self._room - (0 if self._crossing else int(trials * self._crossing_share))
         return self._time_is_up() or (trials is not None and sum(search.progress.asked for search in searches) >= trials)
 
     def _time_is_up(self) -> bool:

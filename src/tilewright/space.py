@@ -31,20 +31,20 @@ class Space:
 
     Args:
         programs: declarations by schedule name; with several, the first knob is `schedule`.
-        origin: the template or folder that messages name.
+        origin, where: what messages name: the template or folder; of an empty space also workload and target.
 
     Raises:
         SpaceError: a declaration breaks the rules at one of the points tried: the first candidates, each candidate by itself
             with the first of the other knobs, and some random points where knobs are conditional.
     """
 
-    def __init__(self, programs: Mapping[str, Program], origin: str = "") -> None:
+    def __init__(self, programs: Mapping[str, Program], origin: str = "", where: str = "") -> None:
         self.origin: Final = origin
+        self._where: Final = f" at {where}" if where else ""
         if not programs:
             raise self._error("a space needs at least one schedule; add a <schedule>.py.jinja beside spec.py")
         self._schedules = {name: Schedule(name, program) for name, program in programs.items()}
-        names: tuple[Value, ...] = tuple(self._schedules)
-        self._choice = Declared(Knob(name=SCHEDULE, kind="knob", values=names), (), None) if len(names) > 1 else None
+        self._choice = Declared(Knob(name=SCHEDULE, kind="knob", values=tuple(self._schedules)), (), None) if len(programs) > 1 else None
         self._heaviest: dict[str, int] = {}  # by schedule: the largest product of candidate counts on a path, as far as known
         self._count: SpaceCount | None = None
         self._suggestions: list[dict[str, Value]] | None = None
@@ -297,4 +297,4 @@ class Space:
 
     def _empty(self, refusals: Mapping[str, int], found: str) -> SpaceError:
         reasons = "; ".join(f"{reason} ({number})" for reason, number in sorted(refusals.items(), key=lambda item: (-item[1], item[0])))
-        return self._error(f"the space is empty: {found}; refused by require: {reasons}. Loosen the requires, or add candidates that meet them")
+        return self._error(f"the space is empty{self._where}: {found}; refused by require: {reasons}. Loosen the requires, or add candidates that meet them")

@@ -59,6 +59,7 @@ class LogState:
         self.spaces: list[RecordedSpace] = []
         self._topics: dict[tuple[str, str], _Topic] = {}
         self._keys = Keys()
+        self._ends: dict[tuple[str, ...], dict[str, frozenset[str]]] = {}
 
     @classmethod
     def of(cls, lines: Iterable[Line]) -> LogState:
@@ -122,6 +123,11 @@ class LogState:
         """
         return tuple((dict(waiting.config), waiting.starts) for waiting in self._find(workload, target).open.values())
 
+    def has_run(self, operator: str) -> bool:
+        """Whether any candidate of an operator ran, on whichever workload and target."""
+        records = (record for topic in self._topics.values() for record in topic.records)
+        return any(record.measurement is not None or record.check is not None for record in records if record.workload.operator == operator)
+
     def finished(self, target: Target, reasons: Collection[str]) -> frozenset[str]:
         """Keys of workloads whose search on a target came to its end in some session.
 
@@ -129,11 +135,19 @@ class LogState:
             target: compared by identity.
             reasons: ends of a whole session that finish all its workloads, whether its end line lists them or not.
         """
-        keys: set[str] = set()
-        for session in self.sessions.values():
+        return frozenset().union(*self._finished(target, reasons).values())
+
+    def finishing(self, workload: Workload, target: Target, reasons: Collection[str]) -> tuple[str, ...]:
+        """Ids of the sessions in which a workload's search came to its end, in the order of the log; arguments as for `finished`."""
+        return tuple(name for name, keys in self._finished(target, reasons).items() if workload.key in keys)
+
+    def _finished(self, target: Target, reasons: Collection[str]) -> dict[str, frozenset[str]]:
+        if (known := self._ends.get((target.key, *sorted(reasons)))) is not None:
+            return known
+        found = self._ends[target.key, *sorted(reasons)] = dict[str, frozenset[str]]()
+        for name, session in self.sessions.items():
             if session.start is None or session.end is None or self._keys.target(session.start.target) != target.key:
                 continue
-            keys.update(session.end.finished)
-            if session.end.reason in reasons:
-                keys.update(self._keys.workload(workload) for workload in session.start.workloads)
-        return frozenset(keys)
+            everything = session.end.reason in reasons
+            found[name] = frozenset((*session.end.finished, *((self._keys.workload(one) for one in session.start.workloads) if everything else ())))
+        return found

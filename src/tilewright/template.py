@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final
 
 import jinja2
 
 from tilewright.canonical import sha256_text
 from tilewright.declare import Cfg, Cut, Declared, Program, Schedule, run_pass
-from tilewright.environment import GLOBAL_NAMES, make_environment, split_filter
+from tilewright.environment import make_environment, split_filter
 from tilewright.errors import SpaceError, TemplateError, nearest
 from tilewright.knob_section import knob_section
 from tilewright.knobs import SCHEDULE, Config, Split, listing
 from tilewright.space import Space
 from tilewright.target import Target
+from tilewright.template_fault import template_fault
 from tilewright.workload import NAME, Workload
 
 SUFFIX: Final = ".py.jinja"
@@ -143,7 +142,7 @@ class Template:
         key = (workload, target)
         space = self._spaces.pop(key, None)
         if space is None:
-            space = Space({self.name: self.program(workload, target)}, origin=str(self.path))
+            space = Space({self.name: self.program(workload, target)}, origin=str(self.path), where=f"{workload.key} for {target.arch}")
         self._spaces[key] = space
         if len(self._spaces) > _SPACES_KEPT:
             del self._spaces[next(iter(self._spaces))]
@@ -260,21 +259,8 @@ class Template:
         return {**workload.parameters, "target": target}
 
     def located(self, error: Exception, names: Mapping[str, Any], cfg: Cfg) -> SpaceError | TemplateError:
-        """The error with the template's file and line, and a nearest name where one is undefined."""
-        where = f"{self.path}:{_line(error.__traceback__, str(self.path))}"
-        if isinstance(error, (SpaceError, TemplateError)):
-            return type(error)(f"{where}: {error}")
-        message = str(error) if isinstance(error, jinja2.TemplateError) else f"{type(error).__name__}: {error}"
-        attribute = re.match(r"'(.+) object' has no attribute '(\w+)'", message)
-        unknown = re.match(r"'(\w+)' is undefined", message)
-        if attribute and attribute[1].endswith("Target"):
-            fields = [name for name in dir(names["target"]) if name[0] != "_"]
-            message = f"target has no {attribute[2]!r}; {nearest(attribute[2], fields)}"
-        elif unknown:
-            message += f"; {nearest(unknown[1], sorted({*names, *GLOBAL_NAMES, *self._assigned, 'cfg'}))}"
-        if cfg._violations:
-            message += f" (at a point that a require refuses: {cfg._violations[0]})"
-        return TemplateError(f"{where}: {message}")
+        """The error as a user is shown it."""
+        return template_fault(error, self.path, names, self._assigned, cfg._violations)
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
@@ -287,14 +273,3 @@ def _statements(tree: ast.Module) -> Iterator[ast.AST]:
             inner = getattr(node, field, None)
             if isinstance(inner, list):
                 waiting.extend(inner)
-
-
-def _line(traceback: TracebackType | None, path: str) -> int:
-    """The template's line in the innermost frame that Jinja compiled from it."""
-    line = 0
-    while traceback is not None:
-        template = traceback.tb_frame.f_globals.get("__jinja_template__")
-        if template is not None and template.filename == path:
-            line = template.get_corresponding_lineno(traceback.tb_lineno)
-        traceback = traceback.tb_next
-    return line

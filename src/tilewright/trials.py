@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from tilewright.allocation import Standing
 from tilewright.best import best_of, rank
 from tilewright.device import Device
@@ -55,6 +53,9 @@ class Search:
         self.device = device
         self.workload = workload
         self.space = device.make_space(workload)
+        self._default = config_key(self.space.default())
+        # A default that an older version cut is measured once more: gains are reckoned against it.
+        records = [record for record in records if record.status is not Status.CUT or not self._is_default(record.config)]
         self.ended = ""
         self.default_only = default_only
         self._seed = seed
@@ -82,7 +83,6 @@ class Search:
             default_only=default_only,
             known={config_key(record.config) for record in records},
         )
-        self._default = config_key(self.pipeline.default)
         for record in records:
             self._count(record)
         self._settle()
@@ -99,6 +99,14 @@ class Search:
         """Records of correct schedules with times, in the order told."""
         return [record for record in self._records if record.status is Status.OK and record.measurement is not None]
 
+    @property
+    def lacks_default(self) -> bool:
+        """Whether the author's default schedule has neither a time nor a failure yet."""
+        return self.progress.default is None
+
+    def _is_default(self, config: Config) -> bool:
+        return config_key(config) == self._default
+
     def news(self) -> Config | None:
         """The best config, once each time that it is new."""
         news, self._news = self._news, None
@@ -107,7 +115,7 @@ class Search:
     def feed(self) -> bool:
         """Hand one more candidate to the builder; False where there is none to hand, now or (`ended` is set) at all."""
         early_stop = self.progress.budget.early_stop
-        if early_stop is not None and self._since_best >= early_stop:
+        if early_stop is not None and self._since_best >= early_stop and not self.lacks_default:
             self.ended = "early_stop"
         fed = not self.ended and self.pipeline.feed()
         self.sync()
@@ -151,15 +159,9 @@ class Search:
             seed=job.seed,
             default=job.default,
             source=candidate.source,
-            cut_above_us=time_us(self.progress.best),
+            cut_above_us=None if self._is_default(candidate.config) else time_us(self.progress.best),  # gains need its time, however long it takes
             neighbours=self.device.neighbours.of(self.workload, candidate.config, candidate.source) if self.device.neighbours is not None else (),
         )
-
-    def measure(self, candidate: Candidate) -> MeasureOutcome:
-        """Check and time a candidate."""
-        outcome = self.device.runner.measure(self.measure_job(candidate))
-        self.measured(candidate, outcome)
-        return outcome
 
     @property
     def wants_vendors(self) -> bool:
@@ -225,7 +227,7 @@ class Search:
     def twin(self, candidate: Candidate) -> Record | None:
         """The result of an earlier candidate of the same source, as this candidate's own: equal code is measured once."""
         earlier = self._by_source.get(candidate.source.hash)
-        if earlier is None or not candidate.source.hash:
+        if earlier is None or not candidate.source.hash or (earlier.status is Status.CUT and self._is_default(candidate.config)):
             return None
         message = f"same source as trial {earlier.trial} of session {earlier.session}" + (f": {earlier.message}" if earlier.message else "")
         return self.record(candidate, earlier.status, message, earlier.measurement, earlier.check)
@@ -248,12 +250,8 @@ class Search:
             check=check,
             resources=built.resources if built else None,
             build_s=round(built.build_s, 4) if built else 0.0,
-            default=config_key(candidate.config) == self._default,
+            default=self._is_default(candidate.config),
         )
-
-    def numbered(self, record: Record, *, session: str, trial: int) -> Record:
-        """The record as it goes into the log."""
-        return msgspec.structs.replace(record, session=session, trial=trial)
 
     def tell(self, record: Record) -> None:
         """Count a record that was written, and let the searcher learn from it."""
@@ -267,9 +265,10 @@ class Search:
         progress.done += is_trial
         progress.statuses[record.status] += 1
         self._since_best += is_trial
-        self._by_source.setdefault(record.source, record)
+        if self._by_source.setdefault(record.source, record).status is Status.CUT:
+            self._by_source[record.source] = record
         self._records.append(record)
-        progress.default = record if record.default else progress.default
+        progress.default = record if self._is_default(record.config) else progress.default
         if record.status is Status.OK and (progress.best is None or rank(record) < rank(progress.best)):
             progress.best = record
             self._news = record.config

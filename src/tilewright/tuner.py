@@ -13,9 +13,10 @@ from tilewright.errors import UsageError
 from tilewright.history import LogHistory, default_history, named_history
 from tilewright.interchange.suggested import suggesting
 from tilewright.log import TuningLog
-from tilewright.logfile import refuse_best_file
+from tilewright.logfile import refuse_unfit
 from tilewright.observer import Budget, Observer, Observers
 from tilewright.opening import TargetDiffers
+from tilewright.prediction import try_predict
 from tilewright.result import TuneResult
 from tilewright.search import check_searcher
 from tilewright.session import Session
@@ -71,7 +72,7 @@ def tune(
         force: search again, and use nothing of the log.
         default_only: measure only the author's default schedule of a workload that has no answer.
         jobs: builder children; by default all cores but one.
-        templates: folders of operators, before those that come with Tilewright.
+        templates: folders of operators, beside those that come with Tilewright; a name must be found once.
         suggest: file with configs to try first, as `tilewright.interchange.config_files.read_configs` takes it.
         names: what the file calls the knobs, as `tile_m=BLOCK_M`.
         history: logs of other workloads, targets or template versions, which searchers that learn start from; by default those of this
@@ -87,11 +88,8 @@ def tune(
         HostError: no such device, or the log cannot be written.
         LogError: the log, or one of `history`, cannot be read.
     """
-    if names and suggest is None:
-        raise UsageError("--map says what a file of suggestions calls the knobs: give the file with --suggest")
+    refuse_contradictions(resume=resume, force=force, names=names, suggest=suggest)
     check_searcher(search)
-    if resume and force:
-        raise UsageError("--resume goes on from the log's records and --force starts over: give one of them")
     trials, early_stop, jobs, time_s = _count("trials", trials), _count("early_stop", early_stop), _count("jobs", jobs), _seconds("time_s", time_s)
     seed = _whole("seed", seed)
     asked_for = _several(workloads)
@@ -103,14 +101,18 @@ def tune(
         with open_device(device, operator, target=target, templates=templates, jobs=jobs, ahead=ahead, timeline=timeline) as opened:
             if suggest is not None:
                 opened.make_space = suggesting(opened.make_space, suggest, names, observer.note)
+            if opened.note:
+                observer.note(opened.note)
             asked = parse_workloads(opened, asked_for, workload_set)
             given = (trials, time_s, early_stop)
             limit = DEFAULT_TRIALS * len(asked) if given == (None, None, None) else trials
             lines = TuningLog(log or default_log(opened))
-            refuse_best_file(lines.path)
+            refuse_unfit(lines.path)
             opened.history = named or LogHistory(default_history(operator, None if force else lines.path))
             if force or not lines.exists():
                 opened.start()  # the log has no answer: what takes seconds may begin
+            for workload in asked:
+                try_predict(opened.spec, workload, opened.compile_target, opened.make_space(workload))
             return Session(
                 device=opened,
                 workloads=asked,
@@ -130,6 +132,18 @@ def tune(
         # Nothing is logged yet. Seldom worth a thought, and never worth a wrong record.
         observer.note(f"{error}; starting over with what the runner says")
         return session(ahead=False)
+
+
+def refuse_contradictions(*, resume: bool, force: bool, names: Sequence[str], suggest: Path | None) -> None:
+    """Refuse options that make no sense together, as `tune` does and a dry run too.
+
+    Raises:
+        UsageError: there are such.
+    """
+    if names and suggest is None:
+        raise UsageError("--map says what a file of suggestions calls the knobs: give the file with --suggest")
+    if resume and force:
+        raise UsageError("--resume goes on from the log's records and --force starts over: give one of them")
 
 
 def _several(given: object) -> tuple[str | Mapping[str, int | str] | Workload, ...]:

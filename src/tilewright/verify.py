@@ -139,7 +139,8 @@ def _measured(search: Search, config: dict[str, Any]) -> tuple[Record, Source]:
     built = candidate.built()
     if built.status is not Status.OK:
         return search.record(candidate, built.status, built.message), candidate.source
-    outcome = search.measure(candidate)
+    outcome = search.device.runner.measure(search.measure_job(candidate))
+    search.measured(candidate, outcome)
     return search.record(candidate, outcome.status, outcome.message, outcome.measurement, outcome.check), candidate.source
 
 

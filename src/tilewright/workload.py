@@ -25,7 +25,29 @@ DTYPE_BYTES: Final[Mapping[str, int]] = {
     "bool": 1,
 }
 
+# What the same dtypes are called elsewhere.
+DTYPE_ALIASES: Final[Mapping[str, str]] = {
+    "fp64": "float64",
+    "f64": "float64",
+    "double": "float64",
+    "fp32": "float32",
+    "f32": "float32",
+    "float": "float32",
+    "fp16": "float16",
+    "f16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "fp8e4nv": "float8_e4m3fn",
+    "fp8_e4m3": "float8_e4m3fn",
+    "fp8e5": "float8_e5m2",
+    "fp8_e5m2": "float8_e5m2",
+}
+# guess: no tensor's extent, nor its number of elements, passes what a 64-bit integer holds.
+MOST_EXTENT: Final = 2**63 - 1
+
 NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+# What stands in a value where the comma before the next parameter was left out.
+_ANOTHER: Final = re.compile(r"[\s;]\s*[A-Za-z_][A-Za-z0-9_]*\s*=")
 # Layout values are plain words, so that a key text never needs quoting.
 _WORD: Final = re.compile(r"[A-Za-z0-9_.\-]+\Z")
 
@@ -102,6 +124,8 @@ def parse_parameters(text: str) -> dict[str, int | str]:
             raise UsageError(f"workload {text!r}: {part!r} is not name=value, as in M=4096,N=4096,K=4096,dtype=float16")
         if name in values:
             raise UsageError(f"workload {text!r}: {name} is given twice")
+        if _ANOTHER.search(value):
+            raise UsageError(f"workload {text!r}: use commas between parameters, as in {','.join(re.split('[ ;]+', text.strip()))}")
         values[name] = int(value) if re.fullmatch(r"[+-]?\d+", value) else value
     return values
 

@@ -39,6 +39,18 @@ def times(us: float, rng: random.Random) -> Measurement:
     )  # fmt: skip
 
 
+def make_race(rng: random.Random, shared: dict[str, Any]) -> RaceRecord:
+    """A race of two or three of a few schedules; one of them may be found wrong, and the winner may be one that is found wrong elsewhere."""
+    racers = [
+        Racer(config={"tile": tile}, source=source, median_us=1.0, ratio=1.0)
+        for tile, source in rng.sample([(tile, source) for tile in (16, 32, 64) for source in "ab"], rng.randrange(2, 4))
+    ]
+    if rng.random() < 0.2:
+        status = rng.choice([Status.WRONG_RESULT, Status.OUT_OF_BOUNDS])
+        racers[-1] = Racer(config=racers[-1].config, source=racers[-1].source, status=status, message="no")
+    return RaceRecord(protocol="graph/1", racers=racers, winner=rng.choice([0, 0, 1, None]), rounds=3, **shared)
+
+
 def make_lines(rng: random.Random, sessions: int = 6) -> list[list[Line]]:
     """Sessions with few values of everything, so that ties, verdicts and races meet."""
     made: list[list[Line]] = []
@@ -71,9 +83,8 @@ def make_lines(rng: random.Random, sessions: int = 6) -> list[list[Line]]:
                     toolchain=Toolchain(triton="3.6.0"), **shared,
                 )
             )  # fmt: skip
-        if rng.random() < 0.4:
-            racers = [Racer(config={"tile": tile}, source="a", median_us=1.0, ratio=1.0) for tile in (16, 32)]
-            lines.append(RaceRecord(protocol="graph/1", racers=racers, winner=rng.choice([0, 1, None]), rounds=3, **shared))
+        while rng.random() < 0.4:
+            lines.append(make_race(rng, shared))
         if rng.random() < 0.8:
             lines.append(SessionEnd(session=name, ended_at="", reason="budget", trials=trials if rng.random() < 0.8 else 99))
         made.append(lines)
@@ -166,6 +177,43 @@ def test_parts_give_what_the_whole_gives(tmp_path: Path, faults: float) -> None:
         assert contents.damage or said[0] == said[1], f"seed {seed}"
         if not contents.damage:
             assert stats_of_files([path]) == sum_up(contents.lines), f"seed {seed}"
+
+
+def make_chain(rng: random.Random) -> list[Line]:
+    """Races of one workload in which one winner beat the next, of which the first is mostly found wrong, in a race or in a record."""
+    shared: dict[str, Any] = {"workload": Workload(operator="m", dims={"M": 16}, dtypes={}), "target": named_target("sm_90")}
+    order = rng.sample([(tile, source) for tile in (16, 32, 64) for source in "ab"], 6)
+    lines: list[Line] = []
+    for trial, ((tile, source), us) in enumerate(zip(order, rng.sample([1.0, 2.0, 3.0, 4.0, 4.0, 5.0], 6), strict=True)):
+        lines.append(
+            Record(session="s", trial=trial, config={"tile": tile}, source=source, status=Status.OK, template=rng.choice(["old", *["new"] * 4]),
+                   measurement=Measurement(protocol="graph/1", median_us=us, min_us=us, max_us=us), **shared)
+        )  # fmt: skip
+    for place in range(rng.randrange(1, 4)):
+        beaten = [order[place + 1], *rng.sample(order[place + 2 :], rng.randrange(2))]
+        racers = [Racer(config={"tile": tile}, source=source, median_us=1.0, ratio=1.0) for tile, source in (order[place], *beaten)]
+        lines.append(RaceRecord(session=f"s{place}", protocol="graph/1", racers=racers, winner=0, rounds=3, **shared))
+    if rng.random() < 0.3:
+        lines.append(make_race(rng, {"session": "random", **shared}))
+    if rng.random() < 0.8:
+        (tile, source), status = order[0], rng.choice([Status.WRONG_RESULT, Status.OUT_OF_BOUNDS])
+        if rng.random() < 0.5:
+            lines.append(Record(session="s", trial=9, config={"tile": tile}, source=source, status=status, message="no", **shared))
+        else:
+            wrong = Racer(config={"tile": tile}, source=source, status=status, message="no")
+            lines.append(RaceRecord(session="verdict", protocol="graph/1", racers=[wrong], **shared))
+    rng.shuffle(lines)
+    return lines
+
+
+@pytest.mark.usefixtures("split")
+def test_what_was_found_wrong_puts_out_no_other_winner(tmp_path: Path) -> None:
+    for seed in range(15):
+        lines = make_chain(random.Random(seed))
+        path = tmp_path / f"{seed}.jsonl"
+        TuningLog(path).extend(lines, sync=False)
+        for templates in ({}, {"m": frozenset({"new"})}):
+            assert best_text(best_of_files([path], templates=templates)) == best_text(best_entries(lines, templates)), f"seed {seed}"
 
 
 @pytest.mark.usefixtures("split")

@@ -12,9 +12,10 @@ import msgspec
 import pytest
 
 from tilewright.bulk import parts
+from tilewright.bulk.candidates import LINE_BITS
 from tilewright.bulk.lint import lint_file
 from tilewright.bulk.lint_runs import run_columns, run_of
-from tilewright.bulk.parts import fold_parts, line_count, parts_of, share_out
+from tilewright.bulk.parts import Part, blocks_of, fold_parts, parts_of, share_out, views_of
 from tilewright.bulk.stats import _Messages, failure_kind, stats_of_files
 from tilewright.codec import encode_line
 from tilewright.commands.log_stats import sum_up
@@ -65,9 +66,35 @@ def test_processes_share_parts_out_and_each_takes_its_own_in_order(count: int, n
     assert sorted(item for items in taken for item in items) == [(place, 10 * place) for place in range(number)]
 
 
-def test_lines_are_counted_blank_ones_too() -> None:
-    for block in (b"", b"a", b"a\nb", b"\n\na\n", b"\n" * 5):
-        assert line_count(block) == len(block.split(b"\n"))
+TEXTS = [b"a", b"a\nb", b"\n\na\n", b"\n" * 5, b"a\n\n", b"1234567890\n" + b"a\n" * 9, b"a\n" * 7 + b"123456", b"12345\n67890\n1", b"1234\n" * 3]
+
+
+@pytest.mark.parametrize("size", [2, 5, 1 << 17])
+def test_blocks_are_counted_and_listed_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Also where the buffer still holds the rest of a longer block, and after a line longer than a block."""
+    monkeypatch.setattr(parts, "BLOCK_BYTES", size)
+    path = tmp_path / "a.jsonl"
+    for text in TEXTS:
+        path.write_bytes(text)
+        part, seen = Part(file=0, path=path, start=0, stop=len(text)), []
+        for offset, block, listed, count in views_of(part):
+            assert offset == sum(len(block) + 1 for _, block in seen)
+            assert bytes(listed) == b"[" + bytes(block).replace(b"\n", b",\n") + b"]"
+            assert count == bytes(block).count(b"\n") + 1
+            seen.append((offset, bytes(block)))
+        assert b"\n".join(block for _, block in seen) == text.removesuffix(b"\n")
+        assert list(blocks_of(part)) == seen
+
+
+def test_a_block_has_no_more_lines_than_places_can_be_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A buffer made for a long line would hold any number of short ones after it."""
+    monkeypatch.setattr(parts, "BLOCK_BYTES", 64)
+    path = tmp_path / "a.jsonl"
+    text = b"x" * 100_000 + b"\n" + b"y\n" * 20_000
+    path.write_bytes(text)
+    counts = [count for *_, count in views_of(Part(file=0, path=path, start=0, stop=len(text)))]
+    assert sum(counts) == 20_001
+    assert max(counts) <= 64 and parts.BLOCK_BYTES < 1 << LINE_BITS
 
 
 @pytest.mark.parametrize("first_ok", [0, 3, 100])

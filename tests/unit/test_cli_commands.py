@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from tilewright.builder import BuildOutcome, BuildRequest
+from tilewright.bulk import parts
 from tilewright.cli import main, make_parser
+from tilewright.codec import encode_line
 from tilewright.errors import ExitCode
 from tilewright.library import find_operator
 from tilewright.log import TuningLog, write_log
@@ -324,10 +326,45 @@ def test_lint_and_stats_of_a_damaged_log(run: Run, templates: Path, tmp_path: Pa
     assert code == ExitCode.OK and "skipped 1 damaged line" in err
     assert answer["sessions"] == {"count": 1, "interrupted": 1}
     assert answer["statuses"] == {"ok": 2, "crash": 1}
-    assert answer["failures"] == [{"status": "crash", "message": "died of SIGSEGV", "records": 1}]
+    assert answer["failures"] == [
+        {
+            "status": "crash",
+            "message": "died of SIGSEGV",
+            "records": 1,
+            "example": {"message": failed.message, "workload": failed.workload.key, "config": failed.config},
+        }
+    ]
     assert [(row["records"], row["ok"], row["best_us"]) for row in answer["workloads"]] == [(3, 2, 700.0)]
     text = run("log", "stats", log)[1]
     assert "1 sessions (1 without an end), 3 records" in text and "crash: died of SIGSEGV" in text and "num_warps=2" in text
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_stats_give_a_whole_example_of_each_kind_of_failure(run: Run, templates: Path, tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if large:
+        monkeypatch.setattr(parts, "LARGE_BYTES", 1)
+
+    def failed(message: str, index: int, status: Status = Status.WRONG_RESULT) -> Record:
+        return record(templates, 1.0, index=index, status=status, message=message, measurement=None)
+
+    late, spaced = failed("42 of 7 elements are NaN", 0), failed("x is 3, not 4", 1, Status.CRASH)
+    first = [failed("17 of 100 elements differ\n  worst at [3]", 2), record(templates, 1.0), failed("18 of 100 elements differ", 0)]
+    logs = [tmp_path / "b.jsonl", tmp_path / "a.jsonl"]
+    write_log(logs[0], first)
+    with logs[0].open("a") as file:
+        file.write("{\n" + json.dumps(json.loads(encode_line(spaced)), indent=None) + "\n")  # as another program writes it
+    write_log(logs[1], [failed("19 of 100 elements differ", 1), late])
+    answer = json.loads(run("log", "stats", *logs, "--json")[1])
+    examples = {failure["message"]: (failure["records"], failure["example"]["message"], failure["example"]["config"]) for failure in answer["failures"]}
+    assert examples == {
+        "# of # elements differ": (3, first[0].message, first[0].config),
+        "# of # elements are NaN": (1, late.message, late.config),
+        "x is #, not #": (1, spaced.message, spaced.config),
+    }
+    lines = run("log", "stats", *logs)[1].splitlines()
+    place = next(number for number, line in enumerate(lines) if "# of # elements differ" in line)
+    assert [line.strip() for line in lines[place + 1 : place + 3]] == ["such as: 17 of 100 elements differ", "worst at [3]"]
+    assert lines[place + 3].strip().startswith("first of axpy:") and "num_warps=" in lines[place + 3]
 
 
 def test_a_log_that_is_not_there_is_a_log_error(run: Run, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tilewright.cli import main
 from tilewright.cover import covers
 from tilewright.current import current_templates
 from tilewright.dispatch import load, read_best
+from tilewright.economics import savings
 from tilewright.errors import ExitCode, UsageError
 from tilewright.interchange.chosen import chosen_records
 from tilewright.library import Operator, find_operators, shipped_templates
@@ -109,6 +110,20 @@ def test_schedules_for_other_tools_are_of_templates_of_today() -> None:
     lines = [record(1.0, "old"), record(5.0, "new", tile=2), record(6.0, "new", tile=3), record(2.0, "old", tile=4)]
     assert [one.config["tile"] for one in chosen_records(lines, 5, TEMPLATES)] == [2, 3]
     assert [one.config["tile"] for one in chosen_records(lines, 5)] == [1, 4, 2, 3]
+
+
+def test_gains_are_reckoned_against_a_default_of_today() -> None:
+    best, new, old = record(2.0, "other", tile=2), record(8.0, "new", default=True), record(5.0, "old", default=True)
+    assert [one.default_us for one in savings([best, new, old], 1.0, TEMPLATES)] == [8.0]
+    assert [one.default_us for one in savings([best, old], 1.0, TEMPLATES)] == [None]  # no record of today's is the default's
+    assert [one.default_us for one in savings([best, new, old], 1.0)] == [5.0]
+    assert [one.default_us for one in savings([record(3.0, "old", tile=3), old], 1.0, TEMPLATES)] == [5.0]  # nothing is of today
+    raced = race(best, old)
+    raced.racers[1] = msgspec.structs.replace(raced.racers[1], default=True, ratio=2.5)
+    assert [one.default_us for one in savings([best, new, old, raced], 1.0, TEMPLATES)] == [8.0]
+    assert [one.default_us for one in savings([best, new, old, raced], 1.0)] == [5.0]
+    again = record(9.0, "new", source="old-1", default=True)  # a comment changed: its code is what raced
+    assert [one.default_us for one in savings([best, again, old, raced], 1.0, TEMPLATES)] == [5.0]
 
 
 @pytest.fixture

@@ -11,7 +11,9 @@ import pytest
 from tilewright.best import BestEntry, BestFile, Pins, best_text
 from tilewright.cli import main
 from tilewright.emit import precompile as precompiling
+from tilewright.emit.package import MANIFEST
 from tilewright.emit.precompile import precompile_package
+from tilewright.emit.write import write_package
 from tilewright.errors import ExitCode, HostError
 from tilewright.library import find_operator
 from tilewright.target import named_target
@@ -56,6 +58,43 @@ def test_a_child_that_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(precompiling.sys, "executable", "/bin/false")
     with pytest.raises(HostError, match="ended with code 1"):
         precompile_package(tmp_path, [TARGET], "sm_90")
+
+
+@pytest.mark.parametrize("signal", [KeyboardInterrupt, OSError("no more processes")])
+def test_a_package_has_its_kernels_or_is_not_there(best: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signal: BaseException) -> None:
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+    out = tmp_path / "out"
+    emit = ["emit", str(best), "-o", str(out), "--name", "kernels"]
+
+    def interrupted(*args: object, **named: object) -> None:
+        raise signal
+
+    with monkeypatch.context() as patched:
+        patched.setattr(precompiling.subprocess, "run", interrupted)
+        assert main([*emit, "--precompile", "sm_90"]) in (ExitCode.INTERRUPTED, ExitCode.HOST)
+        assert list(out.iterdir()) == []
+        assert main(emit) == 0
+        (out / "kernels" / "mark").touch()
+        assert main([*emit, "--precompile", "sm_90"]) in (ExitCode.INTERRUPTED, ExitCode.HOST)
+        assert (out / "kernels" / "mark").exists() and [path.name for path in out.iterdir()] == ["kernels"]
+    assert main([*emit, "--precompile", "sm_90"]) == 0
+    assert (out / "kernels" / "_precompiled" / "manifest.json").exists()
+    assert [path.name for path in out.iterdir()] == ["kernels"] and not (out / "kernels" / "mark").exists()
+
+
+def test_an_interrupt_between_two_renames_leaves_the_older_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, renamed = tmp_path / "kernels", Path.rename
+    write_package(folder, {MANIFEST: '{"generator": "tilewright 0"}', "old": ""})
+
+    def stopping(path: Path, target: Path) -> Path:
+        if Path(target) == folder and path.name == folder.name:
+            raise KeyboardInterrupt
+        return renamed(path, target)
+
+    monkeypatch.setattr(Path, "rename", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        write_package(folder, {"new": ""})
+    assert [path.name for path in tmp_path.iterdir()] == ["kernels"] and (folder / "old").exists()
 
 
 def test_an_empty_best_file_gives_nothing(tmp_path: Path) -> None:

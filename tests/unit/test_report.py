@@ -51,6 +51,14 @@ def test_the_line_has_all_that_one_watches_for() -> None:
     assert line == "12/64 | best 200 µs (687 TFLOP/s, 70% of roofline) | 1.50x default | 0.90x vendor | 2 compile_error | 40 s left"
 
 
+def test_the_line_says_what_it_counts() -> None:
+    assert status_line(progress(sharing=3), 20.0).startswith("12 trials (all 3 workloads: 64) | best")
+    timed = Budget(time_s=60.0)
+    assert status_line(progress(budget=timed, asked=15), 20.0).startswith("12 trials | best")
+    first = progress(budget=timed, best=None, default=None, vendors=(), done=1, statuses=Counter())
+    assert status_line(first, 0.0) == "1 trial | nothing correct yet | 60 s left"
+
+
 def test_a_memory_bound_workload_is_rated_by_its_bandwidth() -> None:
     memory_bound = Roofline(flops=1e6, bytes_moved=4.8e7, compute_us=1.0, memory_us=10.0)
     assert "(4000 GB/s, 83% of roofline)" in status_line(progress(roofline=memory_bound, best=record(12.0)), 0.0)

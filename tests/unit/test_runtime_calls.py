@@ -249,6 +249,7 @@ def test_a_launch_that_does_more_than_launch_is_called_itself(make: Callable[...
     for _ in range(2):
         right(add(a, b), a, b)
     assert re.search(reason, add.counters()["unplanned"]["one"])
+    assert (add.counters()["calls"], add.counters()["schedules"]) == ({"N=200,dtype=float32": 2}, {"one": 2})
 
 
 def test_views_made_by_launch_become_offsets(make: Callable[..., Dispatcher], tmp_path: Path) -> None:

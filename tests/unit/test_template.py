@@ -137,7 +137,7 @@ def test_expressions_render_as_literals(expression, shown):
         ("target.sm_counts", "target has no 'sm_counts'; did you mean 'sm_count'?"),
         ("1 // 0", "ZeroDivisionError"),
         ("dtype.__class__", "unsafe"),
-        ("target._x", "target has no '_x'; One of: arch"),
+        ("target._x", "target has no '_x'; one of: arch"),
         ("('a b') | ident", "'a b' | ident: not a Python identifier"),
         ("'class' | ident", "'class' | ident: not a Python identifier"),
         ("lipsum()", "'lipsum' is undefined"),
@@ -184,7 +184,7 @@ def test_bad_declarations_name_file_and_line(declaration, error, message):
         ("\n\n{% set cfg = 1 %}", "plain.py.jinja:3: cfg is for declarations alone, written as cfg.define_knob(...)"),
         ("\n{% set c = cfg %}", "plain.py.jinja:2: cfg is for declarations alone"),
         ("\n{% do cfg['define_knob']('a', [1]) %}", "plain.py.jinja:2: cfg is for declarations alone"),
-        ("\n{{ cfg._config }}", "plain.py.jinja:2: cfg has no '_config'; One of: define_knob"),
+        ("\n{{ cfg._config }}", "plain.py.jinja:2: cfg has no '_config'; one of: define_knob"),
         ("{{ x | random }}", "No filter named 'random'"),
     ],
 )

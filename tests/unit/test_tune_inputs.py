@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tilewright.cli import main
+from tilewright.commands.amounts import minor_version
 from tilewright.errors import ExitCode, UsageError
 from tilewright.log import TuningLog
 from tilewright.record import SessionStart
@@ -91,6 +92,65 @@ def test_a_best_file_is_not_appended_to(recorded: Recorded, capsys: pytest.Captu
     assert "best.jsonl is a best file, not a tuning log" in said and "--log FILE" in said
     assert main(["verify", "best.jsonl", "--device", f"recorded:{recording}", "--update", "--log", "best.jsonl"]) == ExitCode.USAGE
     assert Path("best.jsonl").read_bytes() == before
+
+
+FOREIGN = [
+    ("cfg.py", b"import triton\n\nCONFIGS = []\n", "Python source"),
+    ("cfg.txt", b"from os import path\nprint(path)\n", "Python source"),
+    ("k.py.jinja", b"{% set a = 1 %}\n", "a template"),
+    ("table.csv", b"a,b\n1,2\n", "a table"),
+    ("conf.json", b'{\n  "a": 1\n}\n', "JSON of another kind"),
+    ("rows.jsonl", b'{"kind":"row","schema":1}\n', "JSON of another kind"),
+    ("notes", "µs, in words".encode(), "a text of another kind"),
+    ("data.bin", b"\xff\xfe\0\0", "binary data"),
+]
+
+
+@pytest.mark.parametrize(("name", "data", "seems"), FOREIGN, ids=[name for name, *_ in FOREIGN])
+def test_a_file_without_a_line_of_a_log_is_not_appended_to(name: str, data: bytes, seems: str, recorded: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
+    recording = recorded("first", FASTER)
+    Path(name).write_bytes(data)
+    assert tuned(recording, "--log", name) == ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert f"{name} has no line of a tuning log and seems to be {seems}" in said and "--log FILE" in said
+    assert tuned(recording, "--log", "log.jsonl") == ExitCode.OK
+    assert main(["verify", "log.jsonl", "--device", f"recorded:{recording}", "--update", "--log", name]) == ExitCode.USAGE
+    assert Path(name).read_bytes() == data
+
+
+@pytest.mark.parametrize("data", [b"", b"\n \n", b'{"kind":"session","sch', b'{"k', b'torn\n{"kind":"session","sch'])
+def test_a_file_that_may_become_a_log_or_is_one_is_appended_to(data: bytes, recorded: Recorded) -> None:
+    recording = recorded("first", FASTER)
+    Path("log.jsonl").write_bytes(data)
+    assert tuned(recording, "--log", "log.jsonl") == ExitCode.OK
+    assert Path("log.jsonl").read_bytes().startswith(data) and TuningLog("log.jsonl").read().lines
+
+
+@pytest.mark.parametrize("more", [["--map", "a=b"], ["--resume", "--force"], ["--log", "notes.py"]])
+def test_a_dry_run_refuses_what_a_run_does(more: list[str], recorded: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
+    recording = recorded("first", FASTER)
+    Path("notes.py").write_text("import os\n")
+    said = []
+    for dry in ([], ["--dry-run"]):
+        assert tuned(recording, *more, *dry) == ExitCode.USAGE
+        said.append(capsys.readouterr().err.splitlines()[-1])
+    assert said[0] == said[1] and "error" in said[0]
+
+
+def test_options_that_would_do_nothing_are_refused(recorded: Recorded, capsys: pytest.CaptureFixture[str]) -> None:
+    recording = recorded("first", FASTER)
+    assert tuned(recording, "--log", "log.jsonl") == ExitCode.OK
+    assert main(["verify", "log.jsonl", "--device", f"recorded:{recording}", "--log", "other.jsonl"]) == ExitCode.USAGE
+    assert "add --update" in capsys.readouterr().err
+    for more in (["--target", "banana"], ["-w", "M=17"], ["--target", "banana", "-o", "table.csv"]):
+        assert main(["log", "export", "log.jsonl", "--format", "csv", *more]) == ExitCode.USAGE
+        out, err = capsys.readouterr()
+        assert out == "" and "there are: recorded_gemm:K=14336,M=16,N=4096,dtype=float16 on NVIDIA H200 (sm_90)" in err
+    assert not Path("table.csv").exists()
+    for version in ("banana", "3", "3.x", "", "v3.9"):
+        assert main(["emit", "log.jsonl", "-o", "out", "--triton", version]) == ExitCode.USAGE
+        assert f"--triton: must be MAJOR.MINOR, as 3.9, not {version!r}" in capsys.readouterr().err
+    assert [minor_version(text) for text in ("3.9", "3.9.1", "3.10.0+git1a")] == ["3.9", "3.9", "3.10"]
 
 
 def test_damage_is_said_where_the_log_answers(recorded: Recorded, capsys: pytest.CaptureFixture[str]) -> None:

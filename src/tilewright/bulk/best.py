@@ -10,15 +10,18 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import msgspec
+
 from tilewright.best import BestEntry, VendorTime, best_entries, with_vendors
 from tilewright.bulk.best_fold import Fold
 from tilewright.bulk.candidates import Candidates, GroupKey, Misplaced, Reader, possible
 from tilewright.bulk.parts import LARGE_BYTES, Part, is_large, parts_of, processes, share_out
 from tilewright.bulk.raced import races_of
-from tilewright.codec import decode_line
+from tilewright.codec import decode_line, schema_of
 from tilewright.current import Templates, passed_over
-from tilewright.errors import LogDamaged
+from tilewright.errors import LogDamaged, SchemaTooNew
 from tilewright.log import TuningLog, collector_paused
+from tilewright.logfile import raw_lines
 from tilewright.record import Line, RaceRecord, Record
 
 __all__ = ["LARGE_BYTES", "best_of_files", "is_large"]
@@ -46,9 +49,8 @@ def best_of_files(
 
 
 def _best_of_files(paths: Sequence[Path], note: Callable[[str], None], load: Callable[[], Templates]) -> tuple[BestEntry, ...]:
-    count = processes()
     loaded: list[Templates] = []
-    folded = share_out(parts_of(paths, count), _fold, count, lambda: loaded.append(load()))
+    folded = fold_files(paths, _fold, lambda: loaded.append(load()))
     (templates,) = loaded
     vendors: dict[GroupKey, VendorTime] = {}
     for *key, name, us in sorted((vendor for answer in folded for vendor in answer["vendors"]), key=lambda vendor: (vendor[4], vendor[3])):
@@ -60,6 +62,30 @@ def _best_of_files(paths: Sequence[Path], note: Callable[[str], None], load: Cal
         note(passed_over(over[0]))
     entries = best_entries(deciding, templates) if over else best_entries(deciding, templates, note)
     return with_vendors(entries, vendors, (line for line in deciding if isinstance(line, RaceRecord)))
+
+
+def fold_files(
+    paths: Sequence[Path], fold: Callable[[Iterator[tuple[int, Part]]], dict[str, Any]], before: Callable[[], object] = lambda: None
+) -> list[dict[str, Any]]:
+    """What each process makes of the parts that it takes of these files, as of `share_out`.
+
+    Raises:
+        SchemaTooNew: a line has a newer schema; the first is named, as by `TuningLog.scan`.
+        LogError, HostError: a file cannot be read.
+    """
+    count = processes()
+    try:
+        return share_out(parts_of(paths, count), fold, count, before)
+    except SchemaTooNew as error:
+        for path in paths:
+            for number, raw in enumerate(raw_lines(path), 1):
+                try:
+                    schema_of(raw if isinstance(raw, bytes) else b"")
+                except SchemaTooNew as found:
+                    raise SchemaTooNew(f"{path}, line {number}: {found}") from error
+                except (msgspec.MsgspecError, ValueError, RecursionError):
+                    continue  # damage
+        raise
 
 
 def note_damage(folded: Sequence[dict[str, Any]], note: Callable[[str], None]) -> None:

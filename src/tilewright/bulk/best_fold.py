@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Iterable
 from math import inf
@@ -21,6 +22,8 @@ from tilewright.log import collector_paused
 from tilewright.measured import TimeUs
 from tilewright.races import WRONG
 from tilewright.record import Line, RaceRecord, Record, Status, VendorRecord
+from tilewright.target import Target
+from tilewright.workload import Workload
 
 
 class _Anchor(msgspec.Struct, frozen=True, gc=False):
@@ -67,13 +70,16 @@ class End(msgspec.Struct, frozen=True, gc=False, tag_field="kind", tag="end"):
 
 
 # A block of these alone is decoded in one go; one with a damaged line, or one of another schema, line by line.
-_SLIM: Final = msgspec.json.Decoder(Slim | _Start | Session | End | Vendor | Race)
+_SLIM: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(list[Slim | _Start | Session | End | Vendor | Race])
 
 _NONE: Final = msgspec.Raw(b"")
-_NEWLINE: Final = ord("\n")
 # How often groups are put by, and from how many records on. guess: what 64 MB of records leave in lists, 2 MB, is still in some cache
 _PUT_BY_BLOCKS: Final = 512
 _PUT_BY_RECORDS: Final = 32
+
+
+def _text(value: Workload | Target) -> bytes:
+    return json.dumps(msgspec.to_builtins(value)).encode()  # msgspec writes no integers beyond 64 bits
 
 
 class _Group:
@@ -140,9 +146,8 @@ class Fold:
         files, starts = array("q"), array("q")  # of blocks, by their number
         with collector_paused():
             for self._part, part in parts:
-                self._known.part = self._part
-                for offset, block, count in views_of(part):
-                    self.block(len(starts) << LINE_BITS, block, count)
+                for offset, block, listed, count in views_of(part):
+                    self.block(len(starts) << LINE_BITS, block, listed, count)
                     starts.append(offset)
                     files.append(part.file)
                     if len(starts) % _PUT_BY_BLOCKS == 0:
@@ -168,11 +173,11 @@ class Fold:
                 if len(group.times) >= least:
                     group.put_by()
 
-    def block(self, first: int, block: memoryview, count: int) -> None:
-        """Take a block; `first` is the place of its first line, and `count` says how many there are. Nothing of it may be kept but copies."""
+    def block(self, first: int, block: memoryview, listed: memoryview, count: int) -> None:
+        """Take a block, as of `views_of`; `first` is the place of its first line. Nothing of it may be kept but copies."""
         try:
-            lines = _SLIM.decode_lines(block)
-            if len(lines) != count - (len(block) > 0 and block[-1] == _NEWLINE):
+            lines = _SLIM.decode(listed)
+            if len(lines) != count:
                 raise ValueError("a line torn in two was read as one, and places no longer count")
         except (msgspec.MsgspecError, UsageError, ValueError, RecursionError):
             for place, raw in enumerate(filled_lines(bytes(block)), first):
@@ -197,6 +202,7 @@ class Fold:
                         workload = b"" + line.workload
                         key = (known.workload(workload), known.target(b"" + target), protocol)
                         of_templates = templates[workload] = self._groups.setdefault(key, {})
+                        self._placed(key[0], key[1], target)
                     group = of_templates.get(line.template)
                     if group is None:
                         group = of_templates[line.template] = _Group()
@@ -204,8 +210,8 @@ class Fold:
                     if us is None:
                         us, anchor = time.median_us, time.anchor
                         if anchor is not None and anchor.median_us:
-                            us = us * anchor.nominal_us / anchor.median_us
-                            place = ~place
+                            anchored = us * anchor.nominal_us / anchor.median_us
+                            us, place = anchored if anchored < inf else us, ~place
                     if us <= group.high:
                         group.nearest(us)
                     group.times.append(us)
@@ -245,6 +251,9 @@ class Fold:
             return False
         return True
 
+    def _placed(self, workload: str, target: str, text: msgspec.Raw) -> None:
+        """The first record that counts of a workload and a target by their texts: their keys, and the text of the target."""
+
     def _failed(self, line: Slim) -> None:
         """A record without a time that counts, in a block read in one go."""
 
@@ -264,8 +273,7 @@ class Fold:
         if isinstance(line, VendorRecord):
             self._vendor(self._keys.workload(line.workload), self._keys.target(line.target), line)
         elif isinstance(line, RaceRecord):
-            place_of = (self._keys.workload(line.workload), self._keys.target(line.target))
-            if not self._race(place_of, msgspec.json.encode(line.workload), msgspec.json.encode(line.target), line):
+            if not self._race((self._keys.workload(line.workload), self._keys.target(line.target)), _text(line.workload), _text(line.target), line):
                 self._deciding.append((self._part, raw))
         elif isinstance(line, Record) and line.status in WRONG:
             self._deciding.append((self._part, raw))

@@ -151,12 +151,16 @@ def possible(groups: dict[GroupKey, list[Candidates]], deciding: Sequence[Line],
     """
     keys = Keys()
     races = [line for line in deciding if isinstance(line, RaceRecord)]
-    won = winners(races, keys)
     firsts = first_places(races, keys) if templates else {}
     wrong = {*wrong_in(races, keys)}
     for line in deciding:
         if isinstance(line, Record):
             wrong.add((keys.workload(line.workload), keys.target(line.target), keys.config(line.config), line.source))
+    # As in choosing: what was found wrong puts no other out by having been faster.
+    beaten: dict[tuple[str, str], set[Schedule]] = {}
+    for workload, target, config, source in wrong:
+        beaten.setdefault((workload, target), set()).add((config, source))
+    won = winners(races, keys, {key: beaten[key[:2]] for key in groups if key[:2] in beaten})
     for key, group in groups.items():
 
         def right(record: Record, key: GroupKey = key) -> bool:

@@ -15,17 +15,11 @@ TARGET: Final = msgspec.json.Decoder(Target)
 
 
 class Known:
-    """Keys of workloads and targets by their raw text, "" for a text that is neither; names of targets by key, with the part where they stand first.
-
-    Attributes:
-        part: place among all parts of the one that is read.
-    """
+    """Keys of workloads and targets by their raw text, "" for a text that is neither."""
 
     def __init__(self) -> None:
         self.workloads: dict[bytes, str] = {}
         self.targets: dict[bytes, str] = {}
-        self.names: dict[str, tuple[int, str]] = {}
-        self.part = 0
 
     def workload(self, raw: bytes) -> str:
         """The workload's key."""
@@ -39,8 +33,6 @@ class Known:
         key = self.targets.get(raw)
         if key is None:
             key = self.targets[raw] = _key(TARGET, raw)
-            if key:
-                self.names.setdefault(key, (self.part, TARGET.decode(raw).name))
         return key
 
 

@@ -23,6 +23,10 @@ from tilewright.log import collector_paused
 from tilewright.record import Record, RecordedSpace
 
 
+class _Overlooked(Exception):
+    """A line that was taken for a record is damaged."""
+
+
 class Whole(Exception):
     """A log that holds a recorded space, which only all of its records together can be matched with."""
 
@@ -43,7 +47,11 @@ def lint_file(path: Path, *, floor_us: FloorUs, templates: Templates, inspect: I
     """
     checks, count = Lint(floor_us, templates), processes()
     with collector_paused():
-        readable, findings = _folded(path, checks, lambda: LintFold(floor_us, templates), inspect, count)
+        try:
+            readable, findings = _folded(path, checks, lambda: LintFold(floor_us, templates), inspect, count)
+        except _Overlooked:
+            checks = Lint(floor_us, templates)
+            readable, findings = _folded(path, checks, lambda: LintFold(floor_us, templates, thorough=True), inspect, count)
     if inspect is not None:
         findings.extend(_inspected(list(checks.looked_up()), inspect, count))
     return readable, tuple(sorted(findings, key=lambda finding: (finding.number, finding.rule, finding.message)))
@@ -73,8 +81,9 @@ def _folded(path: Path, checks: Lint, make: Callable[[], LintFold], inspect: Ins
         before += answer["lines"]
     for share in shares:
         for *key, number, (first, first_at), us, (best, best_at), raw in share["groups"]:
-            record = decode_line(raw)
-            assert isinstance(record, Record)
+            record = _record(raw)
+            if record is None:
+                raise _Overlooked
             reached = Reached(count=number, first=befores[first] + first_at, best_us=us, number=befores[best] + best_at, record=record)
             checks.reached((key[0], key[1], key[2]), reached)
     readable -= sum(finding.rule == "damage" for finding in findings)
@@ -110,11 +119,18 @@ def _load(groups: Sequence[Sequence[Any]], inspect: Inspect) -> None:
     """
     templates: set[tuple[str, str]] = set()
     for *_, (_, number), raw in groups:
-        record = decode_line(raw)
-        if isinstance(record, Record) and _template_of(record) not in templates:
+        record = _record(raw)
+        if record is not None and _template_of(record) not in templates:
             templates.add(_template_of(record))
             with suppress(TilewrightError):
                 list(inspect(number, record))
+
+
+def _record(raw: bytes) -> Record | None:
+    with suppress(LogDamaged):
+        line = decode_line(raw)
+        return line if isinstance(line, Record) else None
+    return None
 
 
 def _template_of(record: Record) -> tuple[str, str]:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf
 from typing import Any, Final
 
 import msgspec
 
 from tilewright.bulk.candidates import ROUNDING_US
-from tilewright.bulk.lint_lines import LINES, Start, Trial
+from tilewright.bulk.lint_lines import LINE, LINES, Start, Trial
 from tilewright.bulk.lint_runs import run_columns
 from tilewright.bulk.lint_texts import ZEROS, Group, Place, Templates, Texts
 from tilewright.bulk.other_lines import Race, Vendor
 from tilewright.bulk.parts import Part, nth_line, views_of
-from tilewright.errors import UsageError
+from tilewright.codec import decode_line
+from tilewright.errors import LogError, UsageError
 from tilewright.finding import race_faults
 from tilewright.lint import NEVER_RAN, FloorUs
 from tilewright.log import collector_paused
@@ -26,12 +28,16 @@ _NONE: Final = msgspec.Raw(b"")
 class LintFold:
     """What parts come to: items in the order of its lines, which `lint_file` tells to a `Lint`.
 
+    Workloads, targets, toolchains and configs are taken as they stand: where a line has one twice, the first is overlooked. Who finds that such a line is
+    damaged goes through all again, thoroughly: then each line is read by itself, and whole too.
+
     Items are `["run", session, *columns]`, as of `run_columns`, `["begin", number, session]`, `["end", number, session, trials]`,
     `["vendor", number, session, name, workload]`, `["race", number, session, workload]`, and `["line", number, raw]` for a line that wants a
     closer look. Numbers count from the part's first line.
     """
 
-    def __init__(self, floor_us: FloorUs, templates: Templates) -> None:
+    def __init__(self, floor_us: FloorUs, templates: Templates, *, thorough: bool = False) -> None:
+        self._thorough = thorough
         self._texts = Texts(floor_us, templates)
         self._known = self._texts.known
         self._groups: dict[tuple[str, str, str], Group] = {}  # over all parts: in a part alone, each of its many groups has a new best time and again
@@ -52,8 +58,8 @@ class LintFold:
         self._begin(place)
         number = 1
         with collector_paused():
-            for _, block, count in views_of(part):
-                self.block(number, block, count)
+            for _, block, listed, count in views_of(part):
+                self.block(number, block, listed, count)
                 number += count
         self._flush()
         return {
@@ -80,10 +86,10 @@ class LintFold:
             self._session = session
         return session, self._trials, self._numbers, self._starts
 
-    def block(self, number: int, block: memoryview, count: int) -> None:
-        """Take a block whose first line has a number, and that has so many, blank ones too. Nothing of it may be kept but copies."""
+    def block(self, number: int, block: memoryview, listed: memoryview, count: int) -> None:
+        """Take a block, as of `views_of`, whose first line has a number. Nothing of it may be kept but copies."""
         try:
-            lines = LINES.decode_lines(block)
+            lines = [] if self._thorough else LINES.decode(listed)
         except (msgspec.MsgspecError, UsageError, ValueError, RecursionError):
             lines = []
         if len(lines) == count:
@@ -98,8 +104,10 @@ class LintFold:
     def _single(self, at: int, raw: bytes) -> None:
         """A line by itself, in a block that holds something else."""
         try:
-            line = LINES.decode(raw)
-        except (msgspec.MsgspecError, UsageError, ValueError, RecursionError):
+            if self._thorough:
+                decode_line(raw)
+            line = LINE.decode(raw)
+        except (msgspec.MsgspecError, UsageError, LogError, ValueError, RecursionError):
             self._suspect(at, raw)
         else:
             self._take(at, [line], raw)
@@ -153,13 +161,16 @@ class LintFold:
                     if time.protocol != place.protocol:
                         place.protocol = time.protocol
                         place.group = self._groups.setdefault((place.workload, place.target, time.protocol), Group((self._place, at)))
+                        if not place.group.count:
+                            best.add(place.group)  # the first is the best so far, whatever its time
                     group = place.group
                     group.count += 1
                     anchor = time.anchor
                     if time.anchored_us is not None:
                         us = time.anchored_us
                     elif anchor is not None:
-                        us = us * anchor.nominal_us / anchor.median_us
+                        anchored = us * anchor.nominal_us / anchor.median_us
+                        us = anchored if anchored < inf else us
                         if us < group.best_us + ROUNDING_US:  # rounding takes longer than all else here
                             us = round(us, 3)  # as Measurement.ranked_us
                     if us < group.best_us:
@@ -220,7 +231,7 @@ class LintFold:
         elif line.schema == SCHEMA and isinstance(line, SessionStart):
             self._items.append(["begin", at, line.session])
             return None
-        elif line.schema == SCHEMA and isinstance(line, SessionEnd):
+        elif line.schema == SCHEMA and isinstance(line, SessionEnd) and abs(line.trials) < 1 << 63:  # msgpack holds no more
             self._items.append(["end", at, line.session, line.trials])
             return None
         return self._suspect(at)

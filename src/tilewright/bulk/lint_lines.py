@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeAlias, cast
+from typing import Annotated, Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 
@@ -93,4 +93,5 @@ class Start(msgspec.Struct, frozen=True, kw_only=True, gc=False, tag_field="kind
     config: msgspec.Raw
 
 
-LINES: Final = msgspec.json.Decoder(Trial | Start | Vendor | Race | SessionStart | SessionEnd)
+LINE: Final = msgspec.json.Decoder(Trial | Start | Vendor | Race | SessionStart | SessionEnd)
+LINES: Final[msgspec.json.Decoder[Any]] = msgspec.json.Decoder(list[Trial | Start | Vendor | Race | SessionStart | SessionEnd])  # of a block, as a list

@@ -15,7 +15,10 @@ from typing import Any, BinaryIO, Final
 import msgspec
 
 from tilewright.bulk.parts import Part, blocks_of, fold_parts, parts_of, processes
+from tilewright.bulk.plain import plain_files
+from tilewright.destination import new_file
 from tilewright.errors import HostError, UsageError
+from tilewright.filekind import refuse_no_file
 from tilewright.record import SCHEMA
 
 # How every line that a log's writer writes begins.
@@ -133,20 +136,26 @@ def merge_files(paths: Sequence[Path], output: Path, note: Callable[[str], None]
     of them, then those of the others that are not among them.
 
     Args:
-        paths: logs, not compressed.
+        paths: logs, compressed or not; one that is, by its first bytes, is unpacked beside the output for as long as this takes.
         output: a file that does not exist.
-        note: told of sessions whose lines differ between files.
+        note: told of sessions whose lines differ between files, and of compressed data that is damaged.
 
     Raises:
-        UsageError: the output exists, or a log is compressed.
+        UsageError: the output exists or is named as a compressed one, or a log is a pipe, a folder or a device.
         LogError, HostError: a log cannot be read, or the output not written; nothing is left of it.
     """
-    packed = [path for path in paths if path.suffix == ".gz"]
-    if packed:
-        raise UsageError(f"{packed[0]} is compressed; decompress it first (gunzip -k)")
-    if output.exists():
+    for path in paths:
+        refuse_no_file(path, "a tuning log", "log merge reads each twice")
+    if output.suffix == ".gz":
+        raise UsageError(f"log merge writes no compressed log, as {output} is named; name a .jsonl file")
+    if os.path.exists(output):
         raise UsageError(f"{output} exists, and a log is never rewritten; name another file or remove it first")
-    distinct = sorted({path.resolve() for path in paths})
+    distinct = sorted({Path(os.path.realpath(path)) for path in paths})
+    with plain_files(distinct, Path(os.path.realpath(output)).parent, note) as (plain, broken):
+        return _merged(plain, broken, output, note)
+
+
+def _merged(distinct: Sequence[Path], broken: int, output: Path, note: Callable[[str], None]) -> MergedLogs:
     count = processes()
     parts = parts_of(distinct, count)
     folded = fold_parts(parts, _fold, count)
@@ -166,7 +175,8 @@ def merge_files(paths: Sequence[Path], output: Path, note: Callable[[str], None]
     finally:
         for file in files:
             file.close()
-    return MergedLogs(sessions=len(sessions), lines=lines - repeated, repeated=repeated, damaged=sum(answer["damaged"] for answer in folded))
+    damaged = broken + sum(answer["damaged"] for answer in folded)
+    return MergedLogs(sessions=len(sessions), lines=lines - repeated, repeated=repeated, damaged=damaged)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,29 +192,24 @@ class _Run:
 def _write(output: Path, files: Sequence[BinaryIO], ordered: Sequence[tuple[str, _Session]], note: Callable[[str], None]) -> int:
     repeated = 0
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with output.open("xb", buffering=0) as out:
-            try:
-                target = _Output(out.fileno())
-                runs, to = [], 0
-                for name, session in ordered:
-                    if len(session.pieces) == 1:
-                        ((number, pieces),) = session.pieces.items()
-                        for start, stop in pieces:
-                            runs.append(_Run(file=number, start=start, stop=stop, to=to))
-                            to += stop - start + 1
-                    else:
-                        text, twice = _union(name, files, session, note)
-                        target.put(text, to)
-                        to += len(text)
-                        repeated += twice
-                # By this process alone: a file system lets one write to a file at a time, and others would only wait. Not waited for until it is on
-                # the disk: the logs that it was made of still are.
-                for run in _joined(runs):
-                    target.copy(files[run.file].fileno(), run)
-            except BaseException:
-                output.unlink(missing_ok=True)
-                raise
+        with new_file(output) as out:
+            target = _Output(out.fileno())
+            runs, to = [], 0
+            for name, session in ordered:
+                if len(session.pieces) == 1:
+                    ((number, pieces),) = session.pieces.items()
+                    for start, stop in pieces:
+                        runs.append(_Run(file=number, start=start, stop=stop, to=to))
+                        to += stop - start + 1
+                else:
+                    text, twice = _union(name, files, session, note)
+                    target.put(text, to)
+                    to += len(text)
+                    repeated += twice
+            # By this process alone: a file system lets one write to a file at a time, and others would only wait. Not waited for until it is on
+            # the disk: the logs that it was made of still are.
+            for run in _joined(runs):
+                target.copy(files[run.file].fileno(), run)
     except OSError as error:
         raise HostError(f"cannot write {output}: {error.strerror or error}; choose another file with -o") from error
     return repeated

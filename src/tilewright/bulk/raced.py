@@ -10,7 +10,7 @@ import msgspec
 from tilewright.bulk.candidates import GroupKey
 from tilewright.bulk.known import TARGET, WORKLOAD
 from tilewright.bulk.other_lines import Race
-from tilewright.races import WRONG
+from tilewright.races import WRONG, first_of
 from tilewright.record import Racer, RaceRecord, Status
 
 # A schedule, as it is told from others before its config's canonical text is asked for: its config as JSON, and its source's hash.
@@ -58,13 +58,12 @@ class Races:
 
         Raises:
             ValueError, OverflowError, TypeError: a config holds what only Python can.
-            IndexError: the winner is none of the racers.
         """
         self.count += 1
         raced = [racer for number, racer in enumerate(race.racers) if not racer.vendor and number != race.winner]
         field = (_ENCODE([racer.source for racer in raced]), _ENCODE([racer.config for racer in raced]))
-        if race.winner is not None:
-            first = race.racers[race.winner]
+        first = first_of(race.racers, race.winner)
+        if first is not None:
             won = self._won.setdefault((*place, race.protocol), {}).setdefault((_ENCODE(first.config), first.source), _Won())
             won.fields.add(field)
             won.vendors += [(racer.vendor, racer.ratio) for racer in race.racers if racer.vendor and racer.status is Status.OK and racer.ratio is not None]

@@ -12,9 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from tilewright.best import best_of
-from tilewright.bulk.best import deciding_lines, note_damage
+from tilewright.bulk.best import deciding_lines, fold_files, note_damage
 from tilewright.bulk.best_fold import Fold, Session, Slim
-from tilewright.bulk.parts import Part, parts_of, processes, share_out
+from tilewright.bulk.known import TARGET
+from tilewright.bulk.parts import Part
 from tilewright.log import collector_paused
 from tilewright.record import Line, Record, RecordedSpace, SessionEnd, SessionStart, Status
 
@@ -38,6 +39,7 @@ class _StatsFold(Fold):
         self._started: set[str] = set()
         self._ended: set[str] = set()
         self._spaces: list[tuple[int, str]] = []  # with the part's place
+        self._names: dict[tuple[str, str], tuple[int, str]] = {}  # of the target in the first record of a workload on it, with the part's place
         self._messages = _Messages()
 
     def take(self, parts: Iterable[tuple[int, Part]]) -> dict[str, Any]:
@@ -57,17 +59,21 @@ class _StatsFold(Fold):
             "ended": sorted(self._ended),
             "spaces": self._spaces,
             "vendor_count": self._vendor_count,
-            "names": [(*place, key) for key, place in self._known.names.items()],
+            "names": [(*name, *place) for place, name in self._names.items()],
         }
+
+    def _placed(self, workload: str, target: str, text: msgspec.Raw) -> None:
+        if workload and target and (workload, target) not in self._names:
+            self._names[workload, target] = (self._part, TARGET.decode(text).name)
 
     def _failed(self, line: Slim) -> None:
         if line.target != self._target:
             target = b"" + line.target
-            self._known.target(target)  # its name counts from here on
             self._target, self._workloads = msgspec.Raw(target), self._kinds.setdefault(target, {})
         kinds = self._workloads.get(b"" + line.workload)
         if kinds is None:
             kinds = self._workloads[b"" + line.workload] = _Kinds(self._messages)
+            self._placed(self._known.workload(b"" + line.workload), self._known.target(b"" + line.target), line.target)
         kinds.add(line.status, line.message)
 
     def _other(self, line: Any) -> None:
@@ -84,7 +90,7 @@ class _StatsFold(Fold):
         elif isinstance(line, RecordedSpace):
             self._spaces.append((self._part, line.operator))
         if isinstance(line, Record):
-            self._known.names.setdefault(self._keys.target(line.target), (self._part, line.target.name))
+            self._names.setdefault((self._keys.workload(line.workload), self._keys.target(line.target)), (self._part, line.target.name))
 
 
 class _Messages:
@@ -165,8 +171,7 @@ def stats_of_files(paths: Sequence[Path], note: Callable[[str], None] = lambda t
 
 
 def _stats_of_files(paths: Sequence[Path], note: Callable[[str], None]) -> dict[str, Any]:
-    count = processes()
-    folded = share_out(parts_of(paths, count), _fold, count)
+    folded = fold_files(paths, _fold)
     note_damage(folded, note)
     deciding = deciding_lines(paths, folded)
     best: dict[tuple[str, str], list[tuple[str, Record]]] = defaultdict(list)  # with the protocol, by workload and target
@@ -177,7 +182,8 @@ def _stats_of_files(paths: Sequence[Path], note: Callable[[str], None]) -> dict[
     statuses: Counter[str] = Counter()
     failures: Counter[tuple[str, str]] = Counter()
     # The name in the first part stays.
-    names = {key: name for _, name, key in sorted((found for answer in folded for found in answer["names"]), key=itemgetter(0), reverse=True)}
+    named = sorted((found for answer in folded for found in answer["names"]), key=itemgetter(0), reverse=True)
+    names = {(workload, target): name for _, name, workload, target in named}
     for answer in folded:
         for workload, target, _, _, times, *_ in answer["groups"]:
             timed = len(times) // 8
@@ -201,7 +207,7 @@ def _stats_of_files(paths: Sequence[Path], note: Callable[[str], None]) -> dict[
         "statuses": dict(ranked(statuses)),
         "failures": [{"status": status, "message": message, "records": number} for (status, message), number in ranked(failures)],
         "races": sum(answer["races"]["count"] for answer in folded),
-        "workloads": [row for place in sorted(total) for row in _rows(place, names[place[1]], total[place], right[place], best[place])],
+        "workloads": [row for place in sorted(total) for row in _rows(place, names[place], total[place], right[place], best[place])],
     }
 
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import linecache
 import re
 from collections.abc import Callable
 from typing import Any, Final
 
 import torch
 
+from tilewright.children.modules import is_source_file
 from tilewright.children.wire import text_of
 from tilewright.record import Check, Status
 
 _MESSAGE_CHARS: Final = 4000  # guess: an exception's text, not the whole PTX that some carry
+_LINE_CHARS: Final = 200  # guess: more than a line of a kernel
 
 # What the driver says where a launch asks for more than there is. Triton turns only the shared-memory limit into OutOfResources.
 _RESOURCES: Final = re.compile(r"too many resources requested|out of resource|out of memory|ca(n.t|nnot) allocate memory|not enough memory", re.IGNORECASE)
@@ -63,7 +66,23 @@ def classify(error: BaseException, what: str, synchronize: Callable[[], Any]) ->
         return CandidateFailed(Status.OUT_OF_RESOURCES, message)
     if type(error).__name__ in ("CompilationError", "CompileTimeAssertionFailure", "UnsupportedLanguageConstruct", "PTXASError"):
         return CandidateFailed(Status.COMPILE_ERROR, message)
-    return CandidateFailed(Status.LAUNCH_ERROR, message)
+    return CandidateFailed(Status.LAUNCH_ERROR, message + _place(error))
+
+
+def _place(error: BaseException) -> str:
+    """Where in the rendered module an exception came from, as the end of a message: its innermost line; empty where that cannot be told."""
+    place = ""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:  # the interpreter wraps what a kernel raises, once a call
+        seen.add(id(cause))
+        trace = cause.__traceback__
+        while trace is not None:
+            if is_source_file(path := trace.tb_frame.f_code.co_filename):
+                place = f" (line {trace.tb_lineno}: {linecache.getline(path, trace.tb_lineno).strip()[:_LINE_CHARS]})"
+            trace = trace.tb_next
+        cause = cause.__cause__
+    return place
 
 
 class HostFault(Exception):
@@ -79,9 +98,10 @@ def operator_fault(operator: str, what: str, error: BaseException) -> OperatorFa
     frames = []
     trace = error.__traceback__
     while trace is not None:
-        frames.append(f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}")
+        if not trace.tb_frame.f_code.co_filename.startswith("<frozen importlib"):  # of a file that imports what is not there
+            frames.append(f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}")
         trace = trace.tb_next
-    place = frames[-1] if frames else "?"
+    place = f"{error.filename}:{error.lineno}" if isinstance(error, SyntaxError) else frames[-1] if frames else "?"
     return OperatorFault(f"operator {operator}: {what}: {type(error).__name__}: {error} (at {place}); correct its reference.py or spec.py")
 
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from tilewright.canonical import sha256_text
 
+_SOURCE: Final = "source_"  # what files of rendered modules are named by
 _MOST_BLOCKS: Final = 64  # guess: the kernels of several operators; each is some 4 KB of text
 
 
@@ -107,12 +108,17 @@ def operator_module(folder: Path, file: str) -> ModuleType:
     return sys.modules.get(name) or load_file(path, name)
 
 
+def is_source_file(path: str) -> bool:
+    """Whether a path is that of a rendered module, as `source_file` names them."""
+    return os.path.basename(path).startswith(_SOURCE)
+
+
 def source_file(folder: Path, text: str, source_hash: str) -> Path:
     """The file that holds a rendered module: one for each hash, complete whenever it is there.
 
     Triton reads a kernel's text back from its file, and tracebacks name it; so it is kept.
     """
-    path = folder / f"source_{source_hash[:32]}.py"
+    path = folder / f"{_SOURCE}{source_hash[:32]}.py"
     if not path.exists():
         folder.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(dir=folder, suffix=".tmp")

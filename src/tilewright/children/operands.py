@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable, Mapping
 from math import ceil
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 import torch
@@ -25,6 +26,16 @@ from tilewright.workload import Workload
 FRESH_S: Final = 0.004
 REFERENCE: Final = "the reference"
 _SETS_BYTES: Final = 4 * 2**30  # guess: two copies of operands of 2 GiB, which are cold at one copy anyway
+
+
+def _reference_module(operator: str, folder: Path) -> ModuleType:
+    path, wanted = folder / "reference.py", "make_inputs(workload, specs, generator, device)"
+    if not path.is_file():
+        raise OperatorFault(f"operator {operator}: {path} is missing; write it, with {wanted} and reference(workload, inputs)")
+    module = operator_module(folder, "reference.py")
+    if not callable(getattr(module, "make_inputs", None)):
+        raise OperatorFault(f"operator {operator}: {path} defines no function make_inputs; define {wanted}")
+    return module
 
 
 class Operands:
@@ -68,7 +79,7 @@ class Operands:
         self.operator, self.workload, self.seed = operator, workload, seed
         self._device, self._l2_bytes, self._fresh_s, self._default = device, l2_bytes, fresh_s, default
         self.spec: OperatorSpec = self._guarded("loading spec.py", lambda: operator_module(folder, "spec.py").SPEC)
-        self.reference: Any = self._guarded("loading reference.py", lambda: operator_module(folder, "reference.py"))
+        self.reference: Any = self._guarded("loading reference.py", lambda: _reference_module(operator, folder))
         self._input_specs = self._guarded("SPEC.inputs", lambda: dict(self.spec.inputs(workload)))
         self._output_specs = self._guarded("SPEC.outputs", lambda: dict(self.spec.outputs(workload)))
         self.tolerance: Tolerance = self._guarded("SPEC.tolerance", lambda: self.spec.tolerance(workload))

@@ -1,8 +1,12 @@
-"""Numbers on the command line, refused in words where they are none."""
+"""Numbers and versions on the command line, refused in words where they are none."""
 
 from __future__ import annotations
 
 import argparse
+import re
+from typing import Final
+
+_VERSION: Final = re.compile(r"(\d+\.\d+)(?:[.+].*)?", re.ASCII)
 
 
 def whole(text: str) -> int:
@@ -47,3 +51,11 @@ def positive(text: str) -> float:
 def share(text: str) -> float:
     """A number between 0 and 1."""
     return _number(text, most=1.0, what="between 0 and 1")
+
+
+def minor_version(text: str) -> str:
+    """A version's first two numbers; what follows them is left out."""
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"must be MAJOR.MINOR, as 3.9, not {text!r}")
+    return found[1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from tilewright.bulk.best import best_of_files, is_large
 from tilewright.commands.logs import read_logs, templates_at_hand
 from tilewright.commands.output import emit, emit_json, note
 from tilewright.current import Templates
+from tilewright.destination import is_stream, replacing
 from tilewright.errors import ExitCode, HostError, LogError, UsageError
 from tilewright.formats import format_config, format_us
 from tilewright.logfile import is_best_file
@@ -106,17 +106,17 @@ def replace_file(path: Path, text: str) -> None:
     """Write a file whole or not at all: a best file is derived, so an older one may be replaced.
 
     Raises:
+        UsageError: something else than a best file is there, or a folder, a socket or a disk.
         HostError: it cannot be written.
     """
-    if path.is_file() and path.stat().st_size:
+    if not is_stream(path) and path.is_file():
         try:
-            parse_best_file(path.read_text(encoding="utf-8"), str(path))
+            there = path.read_text(encoding="utf-8")
+            if there:
+                parse_best_file(there, str(path))
+        except OSError as error:
+            raise HostError(f"{path} is there and cannot be read ({error.strerror}), so it is not overwritten; name another file with -o") from error
         except (LogError, ValueError) as error:
             raise UsageError(f"{path} is there and is no best file, so it is not overwritten; name another file with -o") from error
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    except OSError as error:
-        draft.unlink(missing_ok=True)
-        raise HostError(f"{path}: cannot write ({error.strerror}); choose another file with -o") from error
+    with replacing(path) as file:
+        file.write(text)

@@ -12,6 +12,7 @@ from tilewright.commands.logs import read_logs
 from tilewright.commands.output import emit, emit_json, note
 from tilewright.current import Templates, current_templates
 from tilewright.emit import Emitted, Mode, emit_package
+from tilewright.emit.plan import Plan
 from tilewright.emit.precompile import check_arch, precompile_package
 from tilewright.errors import ExitCode, LogError, UsageError, nearest
 from tilewright.library import Operator, find_operators
@@ -28,6 +29,12 @@ def run(args: argparse.Namespace) -> ExitCode:
         # Before anything is written.
         check_arch(args.precompile, [*(entry.target for entry in best.entries), *(line.target for line in best.ranges)])
     triton = args.triton if args.triton is not None else installed_triton()
+    problems: list[str] = []
+
+    def complete(draft: Path, plan: Plan) -> None:
+        if args.precompile is not None:
+            problems.extend(precompile_package(draft, plan.targets, args.precompile))
+
     emitted = emit_package(
         best,
         operators,
@@ -39,12 +46,12 @@ def run(args: argparse.Namespace) -> ExitCode:
         required=_required(args, operators),
         vendors=args.vendors,
         on_miss=args.on_miss,
+        complete=complete,
     )
     for misfit, message in emitted.plan.relaxed:
         note(f"let pass: {misfit}: {message}")
-    if args.precompile is not None:
-        for problem in precompile_package(emitted.folder, emitted.plan.targets, args.precompile):
-            note(f"not precompiled: {problem}")
+    for problem in problems:
+        note(f"not precompiled: {problem}")
     _print(args, emitted)
     return ExitCode.OK
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TextIO
 
 from tilewright.best import best_entries
 from tilewright.bestfile import parse_best_file
 from tilewright.bulk.best import best_of_files, is_large
 from tilewright.commands.logs import read_logs, templates_at_hand
 from tilewright.commands.output import emit, emit_json, note
+from tilewright.destination import is_stream, replacing
 from tilewright.errors import ExitCode, HostError, UsageError
+from tilewright.filekind import refuse_no_file
 from tilewright.interchange.chosen import Chosen, chosen_entries, chosen_records, is_wanted, nothing_left, selected
 from tilewright.interchange.names import Names
 from tilewright.interchange.rows import csv_lines, wide_columns
@@ -22,7 +26,8 @@ from tilewright.interchange.vllm import parse_set, vllm_files
 from tilewright.log import Damage, TuningLog
 from tilewright.logfile import is_best_file
 from tilewright.record import Line, Record, VendorRecord
-from tilewright.workload import parse_parameters
+from tilewright.target import Target
+from tilewright.workload import Workload, parse_parameters
 
 Wanted = Sequence[Mapping[str, int | str]]
 
@@ -73,10 +78,10 @@ def _chosen(args: argparse.Namespace, wanted: Wanted) -> tuple[Chosen, ...]:
     if is_large(logs):
         entries += best_of_files(logs, note, templates)
         return selected(chosen_entries(entries, templates), wanted, args.target)
-    from_logs = chosen_records(read_logs(logs), templates=templates) if logs else ()
+    lines = read_logs(logs)
     if not entries:
-        return selected(from_logs, wanted, args.target)
-    return selected(chosen_entries([*entries, *best_entries(read_logs(logs), templates)], templates), wanted, args.target)
+        return selected(chosen_records(lines, templates=templates) if logs else (), wanted, args.target)
+    return selected(chosen_entries([*entries, *best_entries(lines, templates)], templates), wanted, args.target)
 
 
 def _lines(args: argparse.Namespace) -> tuple[Line, ...]:
@@ -91,12 +96,23 @@ def _csv(args: argparse.Namespace, wanted: Wanted) -> None:
         if is_best_file(path):
             raise UsageError(f"{path} is a best file, and csv holds the records of a search; give the logs that it was made from")
 
+    others: dict[tuple[Workload, Target], None] = {}
+
     def keep(line: Record | VendorRecord) -> bool:
-        return is_wanted(line.workload, line.target, wanted, args.target)
+        kept = is_wanted(line.workload, line.target, wanted, args.target)
+        if not kept:
+            others[line.workload, line.target] = None
+        return kept
 
     # Read twice rather than held: a log may have a million records.
+    for path in args.files if args.wide else ():
+        refuse_no_file(path, "a tuning log", "--wide reads it twice")
     wide = wide_columns(line for line in _scan(args.files) if isinstance(line, Record | VendorRecord) and keep(line)) if args.wide else ()
     rows = csv_lines(_scan(args.files, say=True), keep=keep, wide=wide)
+    first = list(itertools.islice(rows, 2))  # the header, and what there is to write at all
+    if len(first) == 1 and others:
+        raise nothing_left(list(others), wanted, args.target)
+    rows = itertools.chain(first, rows)
     if args.output is None:
         for row in rows:
             emit(row.removesuffix("\n"))
@@ -163,16 +179,18 @@ def _write(args: argparse.Namespace, files: Mapping[str, str], *, folder: bool) 
 
 
 def _refuse_existing(args: argparse.Namespace, path: Path) -> None:
-    if path.exists() and not args.overwrite:
+    if path.exists() and not args.overwrite and not is_stream(path):
         raise UsageError(f"{path} is there already, and is not overwritten; name another with -o, or add --overwrite")
 
 
-def _writing(path: Path) -> Any:
+@contextmanager
+def _writing(path: Path) -> Iterator[TextIO]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("w", encoding="utf-8", newline="\n")
     except OSError as error:
         raise HostError(f"{path}: cannot write ({error.strerror}); choose another place with -o") from error
+    with replacing(path) as file:
+        yield file
 
 
 def _said(args: argparse.Namespace, paths: Sequence[Path], **figures: int) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 from tilewright.best import best_of
 from tilewright.bulk.parts import is_large
 from tilewright.bulk.stats import failure_kind, ranked, stats_of_files
+from tilewright.commands.failure_examples import add_examples, example_text, failed_records
 from tilewright.commands.logs import read_logs
 from tilewright.commands.output import emit, emit_json, note, table
 from tilewright.errors import ExitCode
@@ -19,7 +21,13 @@ from tilewright.state import LogState
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Count sessions, records, statuses and messages, and name each workload's best."""
-    answer = stats_of_files(args.logs, note) if is_large(args.logs) else sum_up(read_logs(args.logs))
+    if is_large(args.logs):
+        answer = stats_of_files(args.logs, note)
+        add_examples(answer["failures"], failed_records(args.logs))
+    else:
+        lines = read_logs(args.logs)
+        answer = sum_up(lines)
+        add_examples(answer["failures"], (line for line in lines if isinstance(line, Record)))
     if args.json:
         emit_json(answer)
         return ExitCode.OK
@@ -30,7 +38,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     if answer["statuses"]:
         emit("\n" + table(("status", "records"), answer["statuses"].items()))
     if answer["failures"]:
-        emit("\n" + table(("records", "failed with"), [(failure["records"], f"{failure['status']}: {failure['message']}") for failure in answer["failures"]]))
+        emit("\n" + _failures(answer["failures"]))
     if answer["workloads"]:
         rows = [
             (row["workload"], row["target"], row["protocol"], row["records"], row["ok"], format_us(row["best_us"]), row["best"] and format_config(row["best"]))
@@ -38,6 +46,13 @@ def run(args: argparse.Namespace) -> ExitCode:
         ]
         emit("\n" + table(("workload", "target", "protocol", "records", "ok", "best µs", "best config"), rows))
     return ExitCode.OK
+
+
+def _failures(failures: Sequence[dict[str, Any]]) -> str:
+    """The kinds of failures, numbers in them left out, each with one that leaves nothing out."""
+    head, *rows = table(("records", "failed with"), [(failure["records"], f"{failure['status']}: {failure['message']}") for failure in failures]).splitlines()
+    indent = " " * (head.index("failed") + 2)
+    return "\n".join([head, *(f"{row}\n{example_text(failure, indent)}".rstrip() for row, failure in zip(rows, failures, strict=True))])
 
 
 def sum_up(lines: tuple[Line, ...]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from tilewright.commands.output import note
 from tilewright.current import Templates, current_templates
 from tilewright.errors import UsageError
 from tilewright.log import TuningLog
+from tilewright.logfile import is_best_file
 from tilewright.record import Line
 
 
@@ -22,7 +23,9 @@ def read_logs(paths: Sequence[Path]) -> tuple[Line, ...]:
     lines: list[Line] = []
     for path in paths:
         contents = TuningLog(path).read()
-        if not contents.lines and any('"kind":"best"' in damage.text for damage in contents.damage):
+        if contents.of_best_file and not is_best_file(path):
+            raise UsageError(f"{path} is a best file, compressed or in a pipe; write it to a plain file first")
+        if contents.of_best_file:
             raise UsageError(f"{path} is a best file, not a tuning log; `tilewright verify` and `tilewright emit` take it")
         lines += contents.lines
         if contents.damage:

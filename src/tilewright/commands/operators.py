@@ -4,34 +4,45 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from pathlib import Path
+from typing import Any
 
 from tilewright.commands.output import emit, emit_json
-from tilewright.errors import ExitCode
-from tilewright.library import Operator, find_operators
+from tilewright.errors import ExitCode, UsageError
+from tilewright.library import Operator, survey
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """List them."""
-    operators = find_operators(args.templates)
+    """List them, and those that cannot be used with the reason; one that is broken keeps no other from being listed."""
+    found = survey(args.templates)
+    faulty: dict[Path, str] = {**found.faults, **found.clashes}
+    sound = []
+    for operator in found.operators.values():
+        try:
+            _ = operator.spec, operator.templates
+            sound.append(operator)
+        except UsageError as error:
+            faulty[operator.folder] = str(error)
     if args.json:
-        emit_json(
-            [
-                {
-                    "name": name,
-                    "summary": operator.spec.summary,
-                    "dims": list(operator.spec.dims),
-                    "dtypes": {parameter: list(allowed) for parameter, allowed in operator.spec.dtypes.items()},
-                    "layouts": {parameter: list(allowed) for parameter, allowed in operator.spec.layouts.items()},
-                    "schedules": list(operator.templates),
-                    "workload_sets": {set_name: len(members) for set_name, members in operator.spec.workload_sets.items()},
-                    "folder": str(operator.folder),
-                }
-                for name, operator in sorted(operators.items())
-            ]
-        )
-        return ExitCode.OK
-    emit("\n\n".join(_paragraph(operator) for _, operator in sorted(operators.items())))
-    return ExitCode.OK
+        emit_json([*map(_entry, sound), *({"name": folder.name, "error": reason, "folder": str(folder)} for folder, reason in faulty.items())])
+    else:
+        broken = [f"{folder.name}: cannot be used\n  {reason}" for folder, reason in faulty.items()]
+        emit("\n\n".join([*map(_paragraph, sound), *broken]))
+    return ExitCode.FAILED if faulty else ExitCode.OK
+
+
+def _entry(operator: Operator) -> dict[str, Any]:
+    spec = operator.spec
+    return {
+        "name": operator.name,
+        "summary": spec.summary,
+        "dims": list(spec.dims),
+        "dtypes": {parameter: list(allowed) for parameter, allowed in spec.dtypes.items()},
+        "layouts": {parameter: list(allowed) for parameter, allowed in spec.layouts.items()},
+        "schedules": list(operator.templates),
+        "workload_sets": {set_name: len(members) for set_name, members in spec.workload_sets.items()},
+        "folder": str(operator.folder),
+    }
 
 
 def _paragraph(operator: Operator) -> str:

@@ -88,7 +88,12 @@ def _workload_key(args: argparse.Namespace, chosen: _Chosen) -> str:
             raise UsageError(f"{args.log} has {len(keys)} workloads: name one. One of: {', '.join(keys)}")
         return keys[0]
     operator, colon, parameters = args.workload.rpartition(":")
-    wanted = set(parse_parameters(parameters).items())
+    given = parse_parameters(parameters)
+    names = _distinct(name for key in keys for name in parse_key(key).parameters)
+    for name in given:
+        if name not in names:
+            raise UsageError(f"{args.log}: no workload in it has a parameter {name!r}; {nearest(name, names)}")
+    wanted = set(given.items())
     found = [key for key in keys if wanted <= set(parse_key(key).parameters.items()) and (not colon or parse_key(key).operator == operator)]
     if len(found) != 1:
         problem = f"fits {len(found)} workloads" if found else "has no correct and timed record"

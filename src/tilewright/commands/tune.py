@@ -12,12 +12,14 @@ from tilewright.device import Device, open_device
 from tilewright.errors import ExitCode, UsageError
 from tilewright.estimate import estimate_for
 from tilewright.interchange.suggested import suggesting
+from tilewright.logfile import refuse_unfit
+from tilewright.prediction import try_predict
 from tilewright.record import Value, config_key
 from tilewright.report import LiveReport, PlainReport, format_config, print_end
 from tilewright.search import Proposer, check_searcher, make_proposer
 from tilewright.space import SearchSpace
 from tilewright.timeline import Timeline, format_marks, process_began
-from tilewright.tuner import DEFAULT_TRIALS, default_log, parse_workloads, tune
+from tilewright.tuner import DEFAULT_TRIALS, default_log, parse_workloads, refuse_contradictions, tune
 from tilewright.workload import Workload
 
 # Candidates that a dry run shows for each workload. guess: enough to see what the searcher is about.
@@ -71,10 +73,14 @@ def run(args: argparse.Namespace) -> ExitCode:
 
 
 def _dry_run(args: argparse.Namespace) -> ExitCode:
+    refuse_contradictions(resume=args.resume, force=args.force, names=args.names, suggest=args.suggest)
     with open_device(args.device, args.operator, target=args.target, templates=args.templates, jobs=args.jobs, ahead=True) as device:
         if args.suggest is not None:
             device.make_space = suggesting(device.make_space, args.suggest, args.names, note)
+        if device.note:
+            note(device.note)
         workloads = parse_workloads(device, args.workloads, args.workload_set)
+        refuse_unfit(args.log or default_log(device))
         unlimited = args.trials is None and args.time is None and args.early_stop is None
         plan: dict[str, Any] = {
             "operator": device.operator,
@@ -105,6 +111,7 @@ def _dry_run(args: argparse.Namespace) -> ExitCode:
 
 def _preview(device: Device, workload: Workload, search: str, seed: int) -> dict[str, Any]:
     space = device.make_space(workload)
+    try_predict(device.spec, workload, device.compile_target, space)
     bound = space.size_bound()
     estimate = estimate_for(device.spec, workload, device.target) if device.spec is not None else None
     return {

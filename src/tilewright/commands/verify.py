@@ -18,7 +18,7 @@ from tilewright.device import Device, open_device
 from tilewright.dispatch import read_best
 from tilewright.errors import ExitCode, UsageError
 from tilewright.log import TuningLog
-from tilewright.logfile import refuse_best_file
+from tilewright.logfile import refuse_unfit
 from tilewright.protocols import settings_of
 from tilewright.recall import refuse_other_recordings
 from tilewright.record import Line, SessionEnd, SessionStart, Status
@@ -29,8 +29,8 @@ from tilewright.verify import BAD, Verified, verify
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Verify each entry that is of this device; FAILED where one is slower, wrong, stale, or does not run, or there is none."""
-    entries = read_best(args.file, templates_at_hand(args.templates)).entries
     log = _log_to_update(args)
+    entries = read_best(args.file, templates_at_hand(args.templates)).entries
     found: list[Verified] = []
     skipped = 0
     for operator in sorted({entry.workload.operator for entry in entries}):
@@ -53,12 +53,14 @@ def _good(found: Sequence[Verified]) -> bool:
 
 def _log_to_update(args: argparse.Namespace) -> TuningLog | None:
     if not args.update:
+        if args.log is not None:
+            raise UsageError(f"--log {args.log} says where new records go, and without --update none are kept: add --update")
         return None
     if args.log is not None:
-        refuse_best_file(args.log)
+        refuse_unfit(args.log)
         return TuningLog(args.log)
     path = Path(args.file)
-    is_log = path.suffix == ".jsonl" and bool(TuningLog(path).read().lines)
+    is_log = path.suffix == ".jsonl" and path.is_file() and bool(TuningLog(path).read().lines)
     if not is_log:
         raise UsageError(f"--update appends records to a log, and {path} is none that can be written: name one with --log FILE")
     return TuningLog(path)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tilewright.aliases import select
 from tilewright.best import BestFile
@@ -12,10 +14,13 @@ from tilewright.canonical import sha256_text
 from tilewright.emit.package import check_name, package_files
 from tilewright.emit.plan import Misfit, Mode, Plan, Refused, make_plan
 from tilewright.emit.write import write_package
+from tilewright.errors import UsageError
 from tilewright.library import Operator
 from tilewright.workload import Workload
 
 __all__ = ["Emitted", "Misfit", "Mode", "Plan", "Refused", "emit_package"]
+
+_MINOR: Final = re.compile(r"\d+\.\d+", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,7 @@ def emit_package(
     required: Iterable[Workload] = (),
     vendors: bool = False,
     on_miss: str = "error",
+    complete: Callable[[Path, Plan], None] = lambda draft, plan: None,
 ) -> Emitted:
     """Write a package of all schedules of a best file: the same file, templates and options give the same bytes.
 
@@ -59,6 +65,7 @@ def emit_package(
         required: workloads that must be served.
         vendors: whether a vendor's kernel serves the workloads where it was faster.
         on_miss: what a call does that nothing serves.
+        complete: given the package's folder before it takes its place, as `write_package` gives it, and the plan.
 
     Raises:
         Refused: something does not fit that the mode does not let pass.
@@ -66,6 +73,8 @@ def emit_package(
         HostError: it cannot be written.
     """
     check_name(name)
+    if triton and not _MINOR.fullmatch(triton):
+        raise UsageError(f"triton {triton!r} must be MAJOR.MINOR, as 3.9")
     if target:
         targets = [*(entry.target for entry in best.entries), *(line.target for line in best.ranges)]
         keys = {found.key for found in select(target, targets)}
@@ -75,5 +84,5 @@ def emit_package(
     plan = make_plan(best, operators, mode=mode, triton=triton, required=required, vendors=vendors)
     files = package_files(plan, name=name, mode=mode, best_hash=sha256_text(best.text), on_miss=on_miss)
     folder = output / name
-    write_package(folder, files)
+    write_package(folder, files, lambda draft: complete(draft, plan))
     return Emitted(folder=folder, plan=plan, files=tuple(files))

@@ -3,46 +3,55 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tilewright.emit.package import MANIFEST
 from tilewright.errors import HostError, UsageError
 
 
-def write_package(folder: Path, files: Mapping[str, str]) -> None:
+def write_package(folder: Path, files: Mapping[str, str], complete: Callable[[Path], None] = lambda draft: None) -> None:
     """Write a package's folder, in place of an older one that Tilewright emitted.
 
     Args:
         folder: the package's own.
         files: texts by path below it.
+        complete: given the folder before it takes its place, under its own name in another folder; adds what is not a text. What it raises, Ctrl-C
+            included, leaves what was there before.
 
     Raises:
         UsageError: something else is there.
         HostError: it cannot be written; what was there before is still there.
     """
+    if folder.is_symlink():  # what it names is replaced
+        folder = Path(os.path.realpath(folder))
     if folder.exists() and not _is_ours(folder):
         raise UsageError(f"{folder} exists and was not emitted by Tilewright; choose another folder with -o, another --name, or remove it")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        draft, old = aside / folder.name, aside / ".old"
         try:
+            draft.mkdir()
             draft.chmod(0o755)
             for path, text in files.items():
                 target = draft / path
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(text, encoding="utf-8", newline="")
-            if folder.exists():
-                old = draft.with_name(f"{draft.name}.old")
-                folder.rename(old)
+            complete(draft)
+            try:
+                if folder.exists():
+                    folder.rename(old)
                 draft.rename(folder)
-                shutil.rmtree(old)
-            else:
-                draft.rename(folder)
+            except BaseException:
+                if old.exists() and not folder.exists():
+                    old.rename(folder)
+                raise
         finally:
-            shutil.rmtree(draft, ignore_errors=True)
+            shutil.rmtree(aside, ignore_errors=True)
     except OSError as error:
         raise HostError(f"cannot write {folder}: {error.strerror or error}; choose another folder with -o") from error
 

@@ -158,6 +158,7 @@ class Dispatcher:
             refuse_bfloat16(self.spec.name, (*self.tensors(values), *outputs))
             scratch = [torch.empty(shape, dtype=dtype_of(dtype), device=where) for shape, dtype in workspace(served.module, everything)]
             served.module.launch(*everything, *scratch)
+            self.server.note_launch(served)
         else:
             plan.run(*(tensor.data_ptr() for tensor in (*self.tensors(values), *outputs)), self.runtime.stream(device))
         return outputs
@@ -277,12 +278,10 @@ class Dispatcher:
         finally:
             self.recorder.compiler = before
 
-    # --- What is going on ---
-
     def counters(self) -> dict[str, Any]:
-        """Calls by plan, misses, and time spent in the compiler.
+        """Calls, misses, and time spent in the compiler.
 
-        `calls` counts calls through plans by workload and schedule; `never` lists records and shapes without one; `unplanned` tells why a
+        `calls` counts calls by workload, those that a vendor's kernel serves left out; `never` lists records without one; `unplanned` tells why a
         schedule's `launch` is called itself, which is slower. Threads that race may lose a count.
         """
         return telling.count(self)

@@ -94,6 +94,7 @@ class Server:
     Attributes:
         misses: calls that no record served, by workload; those that ended in an error too.
         answered: what served them all the same, by workload and device.
+        launched: calls of a schedule's own `launch`, by workload and schedule: in Triton's interpreter all, on a device those without a plan.
     """
 
     def __init__(
@@ -105,11 +106,17 @@ class Server:
         self.spec, self.table, self.on_miss = spec, table, on_miss
         self.misses: dict[str, int] = {}
         self.answered: dict[tuple[str, int], str] = {}
+        self.launched: dict[tuple[str, str], int] = {}
         self._schedules, self._vendors, self._strict, self._capturing = schedules, vendors, strict, capturing
         self._miss, self._stale = errors
         self._planned: dict[str, tuple[Any, bool]] = {}
         self._locks: dict[str, threading.Lock] = {}
         self._answers: dict[tuple[str, int], Any] = {}
+
+    def note_launch(self, served: Served) -> None:
+        """Count a call of a schedule's own `launch`."""
+        key = (key_text(served.workload.parameters), served.choice.schedule)
+        self.launched[key] = self.launched.get(key, 0) + 1
 
     def serve(self, parameters: Mapping[str, int | str], device: int, identity: Mapping[str, Any]) -> Served:
         """What serves a workload.

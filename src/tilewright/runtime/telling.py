@@ -25,6 +25,9 @@ def count(dispatcher: Dispatcher) -> dict[str, Any]:
         hits = plan.hits if plan is not None else 0
         calls[key_text(served.workload.parameters)] += hits
         by_schedule[served.choice.schedule] += hits
+    for (workload, schedule), number in list(dispatcher.server.launched.items()):
+        calls[workload] += number
+        by_schedule[schedule] += number
     recorded = {key_text(dispatcher.spec.workload(entry["workload"]).parameters) for entry in dispatcher.table.entries}
     compiles = dispatcher.recorder.compiles
     return {
