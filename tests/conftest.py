@@ -155,9 +155,7 @@ FAULTS = {
     "raises_what_has_no_text": CandidateFault(
         LAUNCH, "    raise type('Odd', (Exception,), {'__str__': lambda self: 1 / 0})\n", Status.LAUNCH_ERROR, "Odd: its text raises ZeroDivisionError"
     ),
-    "kernel_raises": CandidateFault(
-        "total = tl.load(a + offsets", "total = tl.load(nothing + offsets", Status.LAUNCH_ERROR, r"nothing.*\(line 9: total = tl.load\(nothing"
-    ),
+    "kernel_raises": CandidateFault("total = tl.load(a + offsets", "total = tl.load(nothing + offsets", Status.LAUNCH_ERROR, r"total = tl\.load\(nothing"),
     "does_not_import": CandidateFault("import triton\n", "import trifon\n", Status.LAUNCH_ERROR, "importing the rendered module.*trifon"),
     "no_launch": CandidateFault("def launch(", "def lunch(", Status.LAUNCH_ERROR, "no attribute 'launch'"),
     "out_of_memory": CandidateFault(LAUNCH, "    raise MemoryError('8 EiB')\n", Status.OUT_OF_RESOURCES, "8 EiB"),
