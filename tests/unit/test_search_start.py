@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tilewright.record import Config, Resources, config_key
-from tilewright.search import make_proposer
+from tilewright.search import Proposer, make_proposer
 from tilewright.search.gaussian import Gaussian, Prior
 from tilewright.search.moves import Descent
 from tilewright.search.pool import Pool
@@ -73,12 +73,10 @@ def test_a_knob_that_comes_up_with_a_step_takes_its_turn_too() -> None:
     assert "second" in {name for move in descent.moves() if move is not None and "second" in move for name in differing(larger, move)}
 
 
-@pytest.mark.parametrize("name", ["gp", "tpe"])
-def test_first_candidates_differ_from_the_best_so_far_in_one_knob(name: str) -> None:
-    space = Space({"s": eights})
-    proposer = make_proposer(name, space, seed=1)
+def descended(proposer: Proposer, steps: int) -> Config:
+    """The best after some steps, each of which must differ in one knob from the best before it."""
     best: tuple[float, Config] | None = None
-    for _ in range(10):
+    for _ in range(steps):
         config = proposer.ask()
         assert config is not None
         assert best is None or len(differing(best[1], config)) == 1
@@ -87,6 +85,12 @@ def test_first_candidates_differ_from_the_best_so_far_in_one_knob(name: str) -> 
         proposer.tell(config, time)
     assert best is not None
     assert best[0] < 80.0  # it began at 110, as all knobs are 0 in the first config
+    return best[1]
+
+
+@pytest.mark.parametrize("name", ["gp", "tpe"])
+def test_first_candidates_differ_from_the_best_so_far_in_one_knob(name: str) -> None:
+    descended(make_proposer(name, Space({"s": eights}), seed=1), 10)
 
 
 @pytest.mark.parametrize("name", ["gp", "tpe"])
@@ -116,16 +120,8 @@ def test_cost_starts_so_too_where_nothing_is_estimated_and_among_built_ones_only
     space = Space({"s": eights})
     proposer = make_proposer("cost", space, seed=1)
     assert isinstance(proposer, CostProposer)
-    best: tuple[float, Config] | None = None
-    for _ in range(9):
-        config = proposer.ask()
-        assert config is not None
-        assert best is None or len(differing(best[1], config)) == 1
-        time = 10.0 + sum((int(str(value)) - 5) ** 2 for value in config.values())
-        best = min([best, (time, config)] if best else [(time, config)], key=lambda one: one[0])
-        proposer.tell(config, time)
-    assert best is not None
-    near = {**best[1], "a": (int(str(best[1]["a"])) + 2) % 8}
+    best = descended(proposer, 9)
+    near = {**best, "a": (int(str(best["a"])) + 2) % 8}
     for config in (dict.fromkeys("abcd", 7), near):
         proposer.built(config, Resources(shared_memory_bytes=1024))
     assert proposer.ask() == near
