@@ -11,8 +11,10 @@ import pytest
 from tilewright.record import Config, Resources, config_key
 from tilewright.search import Proposer, make_proposer
 from tilewright.search.gaussian import Gaussian, Prior
+from tilewright.search.margins import MarginChooser
 from tilewright.search.moves import Descent
 from tilewright.search.pool import Pool
+from tilewright.search.pooled import Told
 from tilewright.search.wide import CostProposer
 from tilewright.space import Cfg, Space
 
@@ -125,3 +127,13 @@ def test_cost_starts_so_too_where_nothing_is_estimated_and_among_built_ones_only
     for config in (dict.fromkeys("abcd", 7), near):
         proposer.built(config, Resources(shared_memory_bytes=1024))
     assert proposer.ask() == near
+
+
+@pytest.mark.parametrize(("knobs", "steps"), [(1, 6), (3, 7), (4, 10), (5, 12), (7, 14)])
+def test_gp_takes_steps_by_how_many_knobs_have_a_choice(knobs: int, steps: int) -> None:
+    def declare(cfg: Cfg) -> None:
+        cfg.define_knob("fixed", [1])
+        for number in range(knobs):
+            cfg.define_knob(f"knob{number}", [1, 2, 3])
+
+    assert MarginChooser(Told(Pool(Space({"s": declare}), seed=0))).startup == steps

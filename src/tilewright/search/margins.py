@@ -18,8 +18,11 @@ from tilewright.search.pooled import PooledProposer, Told
 if TYPE_CHECKING:
     from tilewright.space import SearchSpace
 
-# Steps of a descent at the start; decisions 0013 and 0025 have the figures that these constants were chosen by. 12 to 16 are alike.
-_STARTUP: Final = 14
+# Steps of a descent at the start, for each knob that has a choice, and how many at least and at most; decisions 0013 and 0025 have the figures that
+# these constants were chosen by. On convolution_A100 (7 knobs) 12 to 16 steps are alike, on pnpoly_RTX_3090 (4) each one beyond 10 is lost.
+_STEPS: Final = 2.5
+_LEAST_STEPS: Final = 6
+_MOST_STEPS: Final = 14
 # By how much a point is to be better than the best, in standard deviations of log time, in turn: the first refines what is
 # known, the second looks elsewhere. Without the second, searches stay where they first found a plateau.
 _MARGINS: Final = (0.0, 0.2)
@@ -47,17 +50,20 @@ class MarginChooser:
 
     Args:
         told: what is known of the points.
-    """
 
-    startup = _STARTUP
+    Attributes:
+        startup: points before the first choice.
+    """
 
     def __init__(self, told: Told) -> None:
         self._told = told
+        choices = sum(len(knob.values) > 1 for knob in told.pool.encoding.knobs)
+        self.startup = min(max(int(_STEPS * choices), _LEAST_STEPS), _MOST_STEPS)
         self._gaussian = Gaussian(told.pool.encoding.groups, Prior(regular=_REGULAR))
         self._chances = Chances(told.pool)
         self._shares: Matrix = _LIKENESS ** np.arange(told.pool.rows.shape[1] + 1)
         self._held = 0  # points that the process holds; 0 before the first choice
-        self._fit_at = _STARTUP
+        self._fit_at = self.startup
         self._turn = 0
 
     def tell(self, number: int) -> None:
