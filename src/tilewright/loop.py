@@ -90,12 +90,10 @@ class Loop:
         self._searches = searches
         self._journal = journal
         self._interrupts = interrupts
-        self._time_is_up = time_is_up
-        self._is_spent, self._hopes = is_spent, hopes
+        self._time_is_up, self._is_spent, self._hopes = time_is_up, is_spent, hopes
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="tilewright-device") if device.overlaps else None
         self._current: Search | None = None
-        self._row = 0
-        self._most_in_row = ROW if len(searches) > FEW else 1
+        self._row, self._most_in_row = 0, ROW if len(searches) > FEW else 1
         self._sated: set[int] = set()
         self._next: deque[Turn] = deque()
         self._none_ready = True
@@ -179,7 +177,9 @@ class Loop:
     def feed(self) -> bool:
         """Hand one candidate to the builder, of the search that promises most; False where there is none, or enough are being built."""
         hungry = [search for search in self._searches if not search.ended and id(search) not in self._sated]
-        while hungry and self._in_flight() < self._device.lookahead and not self._is_spent() and not self._time_is_up():
+        while (
+            hungry and sum(search.pipeline.in_flight for search in self._hopeful()) < self._device.lookahead and not self._is_spent() and not self._time_is_up()
+        ):
             chosen = choose([(search, search.standing) for search in hungry]) or hungry[0]
             if chosen.feed():
                 self._device.timeline.mark("first build asked for")
@@ -188,8 +188,8 @@ class Loop:
             hungry.remove(chosen)
         return False
 
-    def _in_flight(self) -> int:
-        return sum(search.pipeline.in_flight for search in self._searches)
+    def _hopeful(self) -> list[Search]:
+        return [search for search in self._searches if search.ended != HOPELESS]
 
     def _choose(self, *, feeding: bool) -> Turn | None:
         """Whose turn it is, among candidates that are built; those that need no device are recorded on the way."""
@@ -220,7 +220,7 @@ class Loop:
         return Turn(search=chosen, candidate=candidate, job=chosen.measure_job(candidate), vendors=chosen.claim_vendors())
 
     def _ready(self, more: bool) -> list[Search]:
-        return [search for search in self._searches if search.ended != HOPELESS and search.pipeline.ready(more=more)]
+        return [search for search in self._hopeful() if search.pipeline.ready(more=more)]
 
     def _start(self, thread: ThreadPoolExecutor) -> tuple[Turn, Future[Taken]]:
         turn = self._next.popleft()
@@ -266,7 +266,7 @@ class Loop:
     def _wait(self, running: Future[Taken] | None, *, feeding: bool) -> bool:
         """Wait until a build or the device is done; False where nothing is under way."""
         more = feeding and not self._is_spent()
-        pending: list[Future[object]] = [build for search in self._searches for build in search.pipeline.pending(more=more)]  # type: ignore[misc]
+        pending: list[Future[object]] = [build for search in self._hopeful() for build in search.pipeline.pending(more=more)]  # type: ignore[misc]
         if running is not None:
             wait([running, *pending] if len(self._next) < self._depth else [running], timeout=POLL_S, return_when=FIRST_COMPLETED)  # type: ignore[list-item]
         elif pending:

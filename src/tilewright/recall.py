@@ -27,7 +27,7 @@ def records_that_hold(state: LogState, device: Device, workload: Workload, note:
     space = device.make_space(workload)
     records, refused = [], []
     for record in state.records(workload, device.target):
-        if record.template in device.template_hashes and _counts(record, device.runner.protocol):
+        if record.template in device.template_hashes and counts(record, device.runner.protocol):
             try:
                 space.validate(record.config)
             except SpaceError as error:
@@ -77,6 +77,6 @@ def refuse_other_recordings(state: LogState, device: Device, workloads: Collecti
             )
 
 
-def _counts(record: Record, protocol: str) -> bool:
+def counts(record: Record, protocol: str) -> bool:
     """Whether a record is a trial's, by this protocol. What a session left unmeasured when it ended is not."""
     return record.status is not Status.CUT if record.measurement is None else record.measurement.protocol == protocol

@@ -10,6 +10,7 @@ from typing import Final
 from tilewright.canonical import canonical_json, sha256_text
 from tilewright.device import Device
 from tilewright.knobs import SCHEDULE
+from tilewright.recall import counts
 from tilewright.record import Record
 from tilewright.state import LogState
 from tilewright.template import SUFFIX
@@ -49,7 +50,8 @@ def reopened(state: LogState, device: Device, workload: Workload, reasons: Colle
         reasons: ends of a session that finish all its searches.
     """
     finishing = state.finishing(workload, device.target, reasons)
-    stale = [record for record in state.records(workload, device.target) if record.template not in device.template_hashes]
+    once = [record for record in state.records(workload, device.target) if counts(record, device.runner.protocol)]
+    stale = [record for record in once if record.template not in device.template_hashes]
     by_session = Counter(record.session for record in stale)
     now = templates_id(device)
     then = {name: _templates(state, name) for name in finishing}

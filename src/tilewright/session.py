@@ -14,7 +14,7 @@ from typing import Final
 from tilewright import __version__
 from tilewright.crossing import crossings
 from tilewright.device import Device
-from tilewright.hopes import Hopes
+from tilewright.hopes import HOPELESS, Hopes
 from tilewright.interrupt import Interrupts
 from tilewright.journal import Journal
 from tilewright.log import TuningLog
@@ -23,7 +23,7 @@ from tilewright.observer import Budget, Observer
 from tilewright.protocols import settings_of
 from tilewright.recall import races_that_hold, records_that_hold, refuse_other_recordings
 from tilewright.record import SessionEnd, SessionStart, Status
-from tilewright.reopening import NEW_TRIALS, TEMPLATES_OPTION, reopened, templates_id
+from tilewright.reopening import NEW_TRIALS, TEMPLATES_OPTION, Reopened, reopened, templates_id
 from tilewright.result import TuneResult, Utilisation, WorkloadResult
 from tilewright.state import LogState
 from tilewright.trials import Search
@@ -160,24 +160,36 @@ class Session:
             return True
         share = self.budget.trials and self.budget.trials / len(self.workloads)
         changed = reopened(self.state, self.device, search.workload, FINISHED)
-        if share is not None:
-            # What no longer counts is given back, also where the rest is as many as are asked for; and the default is measured in any case.
-            back = min(share, changed.records or NEW_TRIALS) if changed is not None else 0.0
-            self._room += max(0, ceil(progress.done + max(back, float(search.lacks_default)) - share))
+        finished = bool(self.state.finishing(search.workload, self.device.target, FINISHED))
         why = changed.why if changed is not None else ""
         if progress.best is not None and not why:  # `best` stands for records: without one there is no answer
-            if not self.state.finishing(search.workload, self.device.target, FINISHED):
+            if not finished:
                 why = "its search did not end"
             elif search.lacks_default:
                 why = "its default schedule has no time, against which gains are reckoned"
         if why:
             self.observer.note(f"{search.workload.key}: {why}; going on from {progress.done} record(s) (--force starts over)")
         if why or progress.best is None:
+            if share is not None and progress.done:
+                self._give_back(search, share, changed, finished=finished)
             return False
         more = share is not None and progress.done < share
         if more and not self.resume:
             self.observer.note(f"{search.workload.key}: answered from {progress.done} records of a finished search; --resume goes on up to --trials")
         return not (self.resume and more)
+
+    def _give_back(self, search: Search, share: float, changed: Reopened | None, *, finished: bool) -> None:
+        """Trials for what no longer counts, also where the rest is as many as are asked for; and the default is measured in any case.
+
+        A search that was finished gets no more than these: the trials of workloads that are answered are not its own.
+        """
+        back = min(share, changed.records or NEW_TRIALS) if changed is not None else float(search.lacks_default)
+        if not back:
+            return
+        most = ceil(search.progress.done + back)
+        self._room += max(0, ceil(most - share))
+        if finished and search.progress.best is not None:
+            search.most = max(most, ceil(share)) if self.resume else most
 
     def _run(self, searches: list[Search]) -> str:
         reason = "crash"
@@ -291,7 +303,7 @@ class Session:
             if self._is_spent(searches):
                 break
             for search, record in batch:
-                if not self._is_spent(searches):
+                if search.ended != HOPELESS and not self._is_spent(searches):
                     search.pipeline.give(record.config)
                     search.sync()
             loop.run(feeding=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from math import inf
 
 from tilewright.allocation import Standing
 from tilewright.best import best_of, rank
@@ -11,6 +12,7 @@ from tilewright.device import Device
 from tilewright.finalists import decide, finalists
 from tilewright.observer import Budget, Progress
 from tilewright.pipeline import Candidate, Pipeline
+from tilewright.races import first_of
 from tilewright.record import Check, Config, Measurement, RaceRecord, Record, Status, VendorRecord, config_key
 from tilewright.result import Tier, WorkloadResult, edges, learned_us, time_us
 from tilewright.roofline import roofline
@@ -56,10 +58,9 @@ class Search:
         self._default = config_key(self.space.default())
         # A default that an older version cut is measured once more: gains are reckoned against it.
         records = [record for record in records if record.status is not Status.CUT or not self._is_default(record.config)]
-        self.ended = ""
-        self.default_only = default_only
-        self._seed = seed
-        self._vendors_claimed = bool(vendors)
+        self.ended, self.default_only = "", default_only
+        self.most = inf  # trials in all, those of the log included, where the session sets a limit to this search
+        self._seed, self._vendors_claimed = seed, bool(vendors)
         self.standing = Standing(weight=weight)
         self._news: Config | None = None
         self._by_source: dict[str, Record] = {}
@@ -114,8 +115,9 @@ class Search:
 
     def feed(self) -> bool:
         """Hand one more candidate to the builder; False where there is none to hand, now or (`ended` is set) at all."""
-        early_stop = self.progress.budget.early_stop
-        if early_stop is not None and self._since_best >= early_stop and not self.lacks_default:
+        if self.progress.asked >= self.most:
+            self.ended = self.ended or "budget"
+        elif (stop := self.progress.budget.early_stop) is not None and self._since_best >= stop and not self.lacks_default:
             self.ended = "early_stop"
         fed = not self.ended and self.pipeline.feed()
         self.sync()
@@ -221,8 +223,7 @@ class Search:
             return
         keys = {key: record for key, record in best_of([*self._records, *self._races]).items() if key[2] == self.device.runner.protocol}
         self.progress.best = next(iter(keys.values()), None)
-        won = [race for race in self._races if race.winner is not None and self.progress.best is not None]
-        self._race = next((race for race in reversed(won) if race.winner is not None and _is(race, race.winner, self.progress.best)), None)
+        self._race = next((race for race in reversed(self._races) if _won(race, self.progress.best)), None)
 
     def twin(self, candidate: Candidate) -> Record | None:
         """The result of an earlier candidate of the same source, as this candidate's own: equal code is measured once."""
@@ -294,6 +295,6 @@ class Search:
         )
 
 
-def _is(race: RaceRecord, place: int, record: Record | None) -> bool:
-    racer = race.racers[place]
-    return record is not None and (racer.config, racer.source) == (record.config, record.source)
+def _won(race: RaceRecord, record: Record | None) -> bool:
+    racer = first_of(race.racers, race.winner)
+    return racer is not None and record is not None and (racer.config, racer.source) == (record.config, record.source)

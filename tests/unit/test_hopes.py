@@ -15,6 +15,7 @@ from tilewright.record import SessionEnd, Status
 from tilewright.report import print_end
 from tilewright.result import TuneResult
 from tilewright.runner import MeasureJob, MeasureOutcome
+from tilewright.testing import timed
 
 toy: Any = load_file(Path(__file__).with_name("toy_rig.py"), "toy_rig")
 TEMPLATE = toy.TEMPLATE
@@ -67,3 +68,18 @@ def test_one_that_ran_in_this_session_the_log_or_the_history_keeps_it_going(rig:
     assert rig.tune(trials=26, workload="N=128", history=past).reason == "budget"
     rig.log = tmp_path / "third.jsonl"
     assert rig.tune(trials=26, workload="N=128").reason == "hopeless"
+
+
+@pytest.mark.parametrize("lookahead", [2, 4, 8])
+@pytest.mark.parametrize("search", ["random", "cost"])
+def test_a_search_without_hope_holds_up_no_other(rig: Any, lookahead: int, search: str) -> None:
+    def answer(job: MeasureJob) -> MeasureOutcome:
+        rig.jobs.append(job)
+        others = sum(earlier.workload["N"] != 64 for earlier in rig.jobs)
+        if job.workload["N"] == 64 or others <= 24:
+            return MeasureOutcome(status=Status.LAUNCH_ERROR, message="x" if job.workload["N"] == 64 else "abc"[others % 3])
+        return timed(10.0)
+
+    rig.answer = answer
+    assert rig.tune(trials=52, workload="N=64 N=128", lookahead=lookahead, search=search).reason == "hopeless"
+    assert rig.measured[128] == 26 and rig.result.results[1].best is not None

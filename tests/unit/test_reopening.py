@@ -139,3 +139,70 @@ def test_a_session_that_ended_is_told_by_its_end_line(rig: Any) -> None:
     (end,) = [line for line in TuningLog(rig.log).read().lines if isinstance(line, SessionEnd)]
     assert end.finished == ["toy:N=64"]
     assert len({config_key(record.config) for record in rig.records}) == 6
+
+
+WIDE = TEMPLATE.replace("[1, 2, 4, 8, 16, 32]", str([2**place for place in range(40)]))
+THREE = "N=64 N=128 N=192"
+
+
+@pytest.fixture
+def wide(rig: Any) -> Any:
+    for name in ("first", "second"):
+        rig.write(name, text=WIDE)
+    return rig
+
+
+def test_several_workloads_take_no_more_trials_than_were_asked_for(wide: Any) -> None:
+    wide.tune(trials=4, workload=" ".join(f"N={64 * place}" for place in range(1, 9)))
+    assert len(wide.jobs) == 4
+
+
+def test_workloads_that_are_answered_give_no_trials_to_others(wide: Any) -> None:
+    wide.tune(trials=40)
+    wide.tune(trials=20, workload="N=64 N=128")
+    assert wide.measured == {128: 20}
+
+
+def test_a_workload_that_is_gone_on_with_takes_what_no_longer_counts_and_not_the_others_trials(wide: Any) -> None:
+    wide.tune(trials=60, workload=THREE)
+    wide.write("third", text=WIDE)
+    wide.tune(trials=20)
+    assert wide.measured == {64: 8}
+    wide.tune(trials=60, workload=THREE)
+    assert wide.measured == {128: 8, 192: 8}
+    wide.tune(trials=60, workload=THREE)
+    assert wide.jobs == []
+
+
+def test_a_default_that_lacks_its_time_costs_one_trial_among_several_workloads(wide: Any) -> None:
+    wide.tune(trials=60, workload=THREE)
+    lines = TuningLog(wide.log).read().lines
+    wide.log.unlink()
+    TuningLog(wide.log).extend(
+        msgspec.structs.replace(line, status=Status.CUT, message="cut") if isinstance(line, Record) and line.default and line.workload["N"] == 64 else line
+        for line in lines
+    )
+    wide.tune(trials=60, workload=THREE)
+    assert wide.measured == {64: 1}
+
+
+def test_what_was_never_measured_does_not_reopen_a_search(rig: Any) -> None:
+    rig.tune(trials=12)
+    (start, *rest) = TuningLog(rig.log).read().lines
+    left = next(line for line in rest if isinstance(line, Record))
+    rig.log.unlink()
+    unmeasured = msgspec.structs.replace(left, template="0" * 64, status=Status.CUT, measurement=None, config={**left.config, "tile": 999}, message="left")
+    other = msgspec.structs.replace(start, options={name: value for name, value in start.options.items() if name != "templates"})
+    TuningLog(rig.log).extend([other, unmeasured, *rest])
+    assert rig.tune(trials=12).tier == "log" and rig.jobs == [] and rig.notes == []
+
+
+@pytest.mark.parametrize("winner", [-1, 99])
+def test_a_race_whose_winner_is_none_of_its_racers_does_not_stop_a_session(rig: Any, winner: int) -> None:
+    rig.write("first")
+    rig.tune(trials=12)
+    held = rig.records[0]
+    racer = Racer(config=held.config, source=held.source, median_us=1.0, ratio=1.0)
+    TuningLog(rig.log).append(RaceRecord(workload=held.workload, target=TARGET, protocol="fake/1", racers=[racer], winner=winner, rounds=3))
+    answer = rig.tune(trials=12)
+    assert answer.tier == "log" and answer.race is None and answer.best_us == 10.0

@@ -137,3 +137,12 @@ def test_gp_takes_steps_by_how_many_knobs_have_a_choice(knobs: int, steps: int) 
             cfg.define_knob(f"knob{number}", [1, 2, 3])
 
     assert MarginChooser(Told(Pool(Space({"s": declare}), seed=0))).startup == steps
+
+
+@pytest.mark.parametrize(("restarts", "centre"), [(True, 4), (False, 1)])
+def test_a_descent_whose_steps_may_be_out_of_reach_stays_with_the_best(restarts: bool, centre: int) -> None:
+    descent = Descent(Space({"s": eights}), random.Random(0), restarts=restarts)
+    descent.told(dict.fromkeys("abcd", 1), 10.0)
+    assert len(list(descent.moves())) > 0  # and none of them is taken
+    descent.told(dict.fromkeys("abcd", 4), 20.0)
+    assert len(differing(dict.fromkeys("abcd", centre), next_move(descent))) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,8 @@ class Rig:
             return cut(us)
         return timed(us)
 
-    def tune(self, trials: int | None = 6, workload: str = "N=64", history: Path | None = None, **options: Any) -> WorkloadResult:
+    def tune(self, trials: int | None = 6, workload: str = "N=64", history: Path | None = None, lookahead: int = 1, **options: Any) -> WorkloadResult:
+        """Tune one workload, or several with spaces between them; the first one's result."""
         self.jobs: list[MeasureJob] = []
         self.notes: list[str] = []
         operator, notes = Operator(self.folder), self.notes
@@ -67,17 +69,22 @@ class Rig:
 
         device = Device(
             name="fake", label="fake", operator="toy", builder=FakeBuilder(), runner=FakeRunner(self.answer, target=TARGET), target=TARGET,
-            compile_target=TARGET, lookahead=1, width=2, spec=operator.spec, folder=operator.folder,
+            compile_target=TARGET, lookahead=lookahead, width=2, spec=operator.spec, folder=operator.folder,
             template_hashes=frozenset(template.hash for template in operator.templates.values()), make_workload=operator.spec.workload,
             make_space=lambda workload: operator.space(workload, TARGET), make_source=lambda workload, config: operator.render(workload, TARGET, config),
             history=LogHistory([history]) if history is not None else None,
         )  # fmt: skip
         settings: dict[str, Any] = {"search": "random", "seed": 0, "resume": False, "force": False, "default_only": False, **options}
         budget = Budget(trials=trials, early_stop=settings.pop("early_stop", None))
-        workloads = {operator.spec.workload(workload): 1.0}
+        workloads = {operator.spec.workload(one): 1.0 for one in workload.split()}
         session = Session(device=device, workloads=workloads, budget=budget, log=TuningLog(self.log), observer=Listening(), **settings)
-        result: TuneResult = session.run()
-        return result.results[0]
+        self.result: TuneResult = session.run()
+        return self.result.results[0]
+
+    @property
+    def measured(self) -> dict[int, int]:
+        """Of the last tuning, how many candidates by N."""
+        return dict(Counter(job.workload["N"] for job in self.jobs))
 
     @property
     def records(self) -> list[Record]:

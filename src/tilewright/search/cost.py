@@ -101,7 +101,7 @@ class CostSampler(BaseSampler):
         if not self._pool.listed and estimate is not None:
             self._look_around()
         self._densities = Densities(self._pool, seed=seed)
-        self._descent = Descent(space, self._rng)
+        self._descent = Descent(space, self._rng, restarts=False)  # steps may only be unbuilt
         self._independent = RandomSampler(seed=seed)
         self._open: dict[int, int] = {}  # points of running trials, by trial number
         self._failures = 0  # of builds, which are no trials

@@ -176,11 +176,13 @@ class Descent:
     Args:
         space: where configs come from.
         rng: of the order of knobs.
+        restarts: whether to go on from the next config that runs, where none is better.
     """
 
-    def __init__(self, space: SearchSpace, rng: random.Random) -> None:
+    def __init__(self, space: SearchSpace, rng: random.Random, *, restarts: bool = True) -> None:
         self._space = space
         self._rng = rng
+        self._restarts = restarts
         self._knobs: list[Knob] = []  # in order of turns
         self._best: tuple[float, dict[str, Value]] | None = None
         self._restart = False
@@ -194,7 +196,7 @@ class Descent:
             self._restart = False
 
     def moves(self) -> Iterator[dict[str, Value] | None]:
-        """Changes of one knob, and the start anew once they are used up."""
+        """Changes of one knob; once they are used up, a new start."""
         if self._best is None:
             return
         at = self._best[1]
@@ -206,7 +208,7 @@ class Descent:
                 for moved in (index - distance, index + distance):
                     if 0 <= moved < len(knob.values):
                         yield self._turned(at, knob, knob.values[moved])
-        self._restart = True
+        self._restart = self._restarts
 
     def _meet(self) -> None:
         """Knobs that the space has met since take their turns at the end."""
