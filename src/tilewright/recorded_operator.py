@@ -31,12 +31,11 @@ def operator_of(recording: Recording, folders: Sequence[Path] = ()) -> tuple[Ope
     if known is None:
         name = recording.operator
         return None, f"no operator {name!r} here: the search goes by knobs alone, and there are no rates; name its folder with --templates"
-    for workload in recording.workloads.values():
-        try:
-            try_predict(known.spec, workload, recording.runner().target, recording.space(workload))
-        except UsageError as error:
-            if not isinstance(error.__cause__, KeyError):
-                raise
-            return replace(known.spec, predict=None), f"{error}; or its knobs are not those recorded: the search goes by the general estimate"
-        break
+    workload = next(iter(recording.workloads.values()))
+    try:
+        try_predict(known.spec, workload, recording.target, recording.space(workload))
+    except UsageError as error:
+        if not isinstance(error.__cause__, KeyError):
+            raise
+        return replace(known.spec, predict=None), f"{error}; or its knobs are not those recorded: the search goes by the general estimate"
     return known.spec, ""

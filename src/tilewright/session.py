@@ -20,6 +20,7 @@ from tilewright.journal import Journal
 from tilewright.log import TuningLog
 from tilewright.loop import Loop
 from tilewright.observer import Budget, Observer
+from tilewright.prediction import try_predict
 from tilewright.protocols import settings_of
 from tilewright.recall import races_that_hold, records_that_hold, refuse_other_recordings
 from tilewright.record import SessionEnd, SessionStart, Status
@@ -107,6 +108,8 @@ class Session:
                 answers[workload] = search.result("log", "log")
             else:
                 searches.append(search)
+        if searches:  # of one, as each costs as much as a few trials; what fails for another is told when it is asked
+            try_predict(self.device.spec, searches[0].workload, self.device.compile_target, searches[0].space)
         reason = self._run(searches) if searches else "log"
         for search in searches:
             answers[search.workload] = search.result("default" if self.default_only else "search", search.ended or reason)

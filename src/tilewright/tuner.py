@@ -16,7 +16,6 @@ from tilewright.log import TuningLog
 from tilewright.logfile import refuse_unfit
 from tilewright.observer import Budget, Observer, Observers
 from tilewright.opening import TargetDiffers
-from tilewright.prediction import try_predict
 from tilewright.result import TuneResult
 from tilewright.search import check_searcher
 from tilewright.session import Session
@@ -111,8 +110,6 @@ def tune(
             opened.history = named or LogHistory(default_history(operator, None if force else lines.path))
             if force or not lines.exists():
                 opened.start()  # the log has no answer: what takes seconds may begin
-            for workload in asked:
-                try_predict(opened.spec, workload, opened.compile_target, opened.make_space(workload))
             return Session(
                 device=opened,
                 workloads=asked,
