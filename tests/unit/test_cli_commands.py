@@ -367,6 +367,17 @@ def test_stats_give_a_whole_example_of_each_kind_of_failure(run: Run, templates:
     assert lines[place + 3].strip().startswith("first of axpy:") and "num_warps=" in lines[place + 3]
 
 
+def test_stats_look_for_examples_in_the_beginning_of_large_logs_alone(run: Run, templates: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parts, "LARGE_BYTES", 1)
+    monkeypatch.setattr("tilewright.commands.failure_examples._LOOKED_THROUGH", 2_000)
+    failures = [record(templates, 1.0, index=index % 3, status=Status.CRASH, message="abc"[index // 20], measurement=None) for index in range(60)]
+    write_log(tmp_path / "a.jsonl", failures)
+    answer = json.loads(run("log", "stats", tmp_path / "a.jsonl", "--json")[1])
+    assert {failure["message"]: "example" in failure for failure in answer["failures"]} == {"a": True, "b": False, "c": False}
+    code, text, _ = run("log", "stats", tmp_path / "a.jsonl")
+    assert code == ExitCode.OK and text.count("first of axpy:") == 1
+
+
 def test_a_log_that_is_not_there_is_a_log_error(run: Run, tmp_path: Path) -> None:
     for argv in (("log", "lint"), ("log", "stats"), ("best",), ("show",)):
         assert run(*argv, tmp_path / "none.jsonl")[0] == ExitCode.LOG
