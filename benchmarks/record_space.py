@@ -26,7 +26,8 @@ from typing import Any
 
 import msgspec
 
-from tilewright.device import Device, open_device
+from tilewright.device import Device
+from tilewright.devices import open_device
 from tilewright.log import TuningLog, write_log
 from tilewright.observer import Budget, Observers, Progress
 from tilewright.record import Config, KnobInfo, Line, Measurement, Record, RecordedSpace, SessionEnd, SessionStart, Status, VendorRecord, config_key

@@ -34,7 +34,7 @@ from typing import Any
 
 from tilewright.best import rank
 from tilewright.builder import BuildRequest
-from tilewright.device import open_device
+from tilewright.devices import open_device
 from tilewright.errors import LogError
 from tilewright.estimate import estimate_for
 from tilewright.job import RaceJob

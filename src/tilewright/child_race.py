@@ -12,7 +12,7 @@ from tilewright.job import RaceEntrant, RaceJob, RaceOutcome
 from tilewright.record import Anchor, DeviceState, Status
 from tilewright.reply import Reply
 
-_RACE_TIMEOUT_S: Final = 60.0  # guess: a race takes 0.2 to 1.5 s of device time
+_RACE_TIMEOUTS: Final = 6.0  # of one candidate, for all racers. guess: 60 s by default, and a race takes 0.2 to 1.5 s
 _ALONE_ROUNDS: Final = 4
 
 _Entry = tuple[str, Mapping[str, Any]]
@@ -40,7 +40,7 @@ class RacingRunner(ChildRunner):
             entered, afresh = self._enter(job, racing, out, afresh=afresh)
             if entered is None:
                 continue
-            reply = self._run_race(job, _RACE_TIMEOUT_S)
+            reply = self._run_race(job, _RACE_TIMEOUTS * self._timeout_s)
             if reply.kind == "ok" and "failed" not in reply.result:
                 found = reply.result
                 for name, entrant in zip(entered, found["entrants"], strict=True):

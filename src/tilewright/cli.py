@@ -149,6 +149,7 @@ def _check(commands: _Commands, common: argparse.ArgumentParser) -> None:
     which.add_argument("--sample", metavar="N", type=count, help="compile N configs drawn uniformly instead of those the author suggests")
     which.add_argument("--each", action="store_true", help="compile a few configs in which every candidate occurs: faults of one branch show")
     parser.add_argument("--jobs", metavar="N", type=count, help="compiler processes (default: all cores but one)")
+    _timeouts(parser, runs=False)
 
 
 def _tune(commands: _Commands, common: argparse.ArgumentParser) -> None:
@@ -165,6 +166,7 @@ def _tune(commands: _Commands, common: argparse.ArgumentParser) -> None:
     where.add_argument("--target", metavar="NAME", help="named target to compile for where no GPU is used (default: sm_90)")
     where.add_argument("--search", metavar="NAME", default="auto", help=_SEARCHES)
     where.add_argument("--jobs", metavar="N", type=count, help="compiler processes (default: all cores but one)")
+    _timeouts(where, runs=True)
     first = parser.add_argument_group("first candidates")
     first.add_argument("--suggest", metavar="FILE", type=Path, help="configs to try first: Python text with triton.Config(...), which is not run, or .json")
     _map(first)
@@ -226,6 +228,7 @@ def _verify(commands: _Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", metavar="NAME", help="named target to compile for where no GPU is used (default: sm_90)")
     parser.add_argument("--tolerance", metavar="SHARE", type=share, default=0.03, help="share by which a time may differ and still hold (default: 0.03)")
     parser.add_argument("--jobs", metavar="N", type=count, help="compiler processes (default: all cores but one)")
+    _timeouts(parser, runs=True)
     parser.add_argument("--update", action="store_true", help="append the new records to the log; nothing is rewritten")
     parser.add_argument("--log", metavar="FILE", type=Path, help="log to append to with --update (default: LOG itself)")
 
@@ -267,6 +270,13 @@ def _log_export(actions: _Commands, common: argparse.ArgumentParser) -> None:
     _map(names)
     names.add_argument("--set", metavar="NAME=VALUE", dest="given", action="append", default=[], help="vllm: what the operator does not say, as E=8")
     names.add_argument("--wide", action="store_true", help="csv: also a column for each parameter and knob")
+
+
+def _timeouts(group: argparse._ActionsContainer, *, runs: bool) -> None:
+    group.add_argument("--compile-timeout", metavar="S", type=seconds, help="most seconds for compiling one candidate (default: 60)")
+    if runs:
+        text = "most seconds for checking and timing one candidate (default: 10 on a GPU, 120 in the interpreter)"
+        group.add_argument("--run-timeout", metavar="S", type=seconds, help=text)
 
 
 def _map(group: argparse._ArgumentGroup) -> None:

@@ -261,6 +261,7 @@ class Session:
                 "early_stop": self.budget.early_stop,
                 "resume": self.resume,
                 "default_only": self.default_only,
+                **self.device.timeouts.options,
                 **({TEMPLATES_OPTION: templates} if (templates := templates_id(self.device)) else {}),
                 **({"recording": self.device.recording} if self.device.recording else {}),
             },

@@ -8,7 +8,8 @@ from numbers import Integral, Real
 from pathlib import Path
 from typing import Final
 
-from tilewright.device import Device, open_device
+from tilewright.device import Device
+from tilewright.devices import open_device
 from tilewright.errors import UsageError
 from tilewright.history import LogHistory, default_history, named_history
 from tilewright.interchange.suggested import suggesting
@@ -20,6 +21,7 @@ from tilewright.result import TuneResult
 from tilewright.search import check_searcher
 from tilewright.session import Session
 from tilewright.timeline import Timeline
+from tilewright.timeouts import Timeouts
 from tilewright.workload import Workload
 
 # On the recorded GEMM space auto is at the optimum by then, and within 1% of it with the general estimate alone:
@@ -44,6 +46,8 @@ def tune(
     force: bool = False,
     default_only: bool = False,
     jobs: int | None = None,
+    compile_timeout_s: float | None = None,
+    run_timeout_s: float | None = None,
     templates: Sequence[Path] = (),
     suggest: Path | None = None,
     names: Sequence[str] = (),
@@ -71,6 +75,8 @@ def tune(
         force: search again, and use nothing of the log.
         default_only: measure only the author's default schedule of a workload that has no answer.
         jobs: builder children; by default all cores but one.
+        compile_timeout_s: most seconds for one build, 60 by default; what takes longer is a record of its own status.
+        run_timeout_s: most seconds for checking and timing one candidate, by default 10 on a GPU and 120 in the interpreter.
         templates: folders of operators, beside those that come with Tilewright; a name must be found once.
         suggest: file with configs to try first, as `tilewright.interchange.config_files.read_configs` takes it.
         names: what the file calls the knobs, as `tile_m=BLOCK_M`.
@@ -90,6 +96,7 @@ def tune(
     refuse_contradictions(resume=resume, force=force, names=names, suggest=suggest)
     check_searcher(search)
     trials, early_stop, jobs, time_s = _count("trials", trials), _count("early_stop", early_stop), _count("jobs", jobs), _seconds("time_s", time_s)
+    timeouts = Timeouts(compile=_seconds("compile_timeout_s", compile_timeout_s), run=_seconds("run_timeout_s", run_timeout_s))
     seed = _whole("seed", seed)
     asked_for = _several(workloads)
     timeline = timeline or Timeline()
@@ -97,7 +104,7 @@ def tune(
     named = named_history(history, operator, search, observer.note) if history is not None else None
 
     def session(ahead: bool) -> TuneResult:
-        with open_device(device, operator, target=target, templates=templates, jobs=jobs, ahead=ahead, timeline=timeline) as opened:
+        with open_device(device, operator, target=target, templates=templates, jobs=jobs, ahead=ahead, timeline=timeline, timeouts=timeouts) as opened:
             if suggest is not None:
                 opened.make_space = suggesting(opened.make_space, suggest, names, observer.note)
             if opened.note:

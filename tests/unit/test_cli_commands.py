@@ -156,7 +156,7 @@ def fake_builder(request: BuildRequest) -> BuildOutcome:
 
 def test_check_says_which_config_exceeds_which_limit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     builder = FakeBuilder(fake_builder)
-    monkeypatch.setattr("tilewright.commands.check.CompileBuilder", lambda jobs: builder)
+    monkeypatch.setattr("tilewright.commands.check.CompileBuilder", lambda jobs, timeout_s: builder)
     argv = ("check", "axpy", "-w", WORKLOAD, "--target", "sm_90", "--target", "sm_120", "--sample", "200")
     code, out, _ = run(*argv, "--json")
     assert code == ExitCode.OK and builder.closed
@@ -173,14 +173,14 @@ def test_check_says_which_config_exceeds_which_limit(run: Run, monkeypatch: pyte
 
 
 def test_check_fails_where_a_target_can_run_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.commands.check.CompileBuilder", lambda jobs: FakeBuilder(lambda _: BuildOutcome(status=Status.COMPILE_ERROR)))
+    monkeypatch.setattr("tilewright.commands.check.CompileBuilder", lambda jobs, timeout_s: FakeBuilder(lambda _: BuildOutcome(status=Status.COMPILE_ERROR)))
     assert run("check", "axpy", "-w", WORKLOAD)[0] == ExitCode.FAILED
 
 
 def test_check_names_dims_that_reach_the_text(run: Run, templates: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = templates / "axpy" / "flat.py.jinja"
     path.write_text(path.read_text().replace("n = x.numel()", "n = {{ n }}"))
-    monkeypatch.setattr("tilewright.commands.check.CompileBuilder", lambda jobs: FakeBuilder())
+    monkeypatch.setattr("tilewright.commands.check.CompileBuilder", lambda jobs, timeout_s: FakeBuilder())
     _, out, _ = run("check", "axpy", "-w", WORKLOAD, "--json")
     assert json.loads(out)["checks"][0]["leaks"] == {"n": 1}
     assert "n: its extent changes the rendered text of 1 of these" in run("check", "axpy", "-w", WORKLOAD)[1]

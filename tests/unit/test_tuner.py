@@ -398,7 +398,7 @@ def test_a_finished_search_answers_and_says_how_to_go_on(log: Path) -> None:
 
 
 def test_a_gpu_that_is_not_here_is_said_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tilewright.device.gpu_count", lambda: 0)
+    monkeypatch.setattr("tilewright.devices.gpu_count", lambda: 0)
     with pytest.raises(NoDevice, match="no device cuda:1: .* shows 0 GPU.*--device interpreter .*--device recorded:FILE"):
         tune("matmul", ["M=16,N=16,K=16"], device="cuda:1")
 

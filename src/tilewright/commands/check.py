@@ -15,6 +15,7 @@ from tilewright.legality import Legality, Verdict, check, summarize
 from tilewright.library import find_operator
 from tilewright.report import format_config
 from tilewright.target import named_target
+from tilewright.timeouts import Timeouts
 
 DEFAULT_TARGET: Final = "sm_90"
 # Rows of one target's table of configs; `--json` has them all. guess: what fits a screen.
@@ -29,7 +30,8 @@ def run(args: argparse.Namespace) -> ExitCode:
     workloads = [operator.workload(text) for text in args.workloads]
     targets = [named_target(name) for name in args.targets or [DEFAULT_TARGET]]
     reports: list[Legality] = []
-    with closing(CompileBuilder(args.jobs or max(1, len(os.sched_getaffinity(0)) - 1))) as builder:
+    jobs = args.jobs or max(1, len(os.sched_getaffinity(0)) - 1)
+    with closing(CompileBuilder(jobs, timeout_s=Timeouts(compile=args.compile_timeout).compile_s)) as builder:
         for workload in workloads:
             for target in targets:
                 note(f"compiling {workload.key} for {target.arch}")

@@ -8,7 +8,8 @@ import sys
 from typing import Any, Final
 
 from tilewright.commands.output import emit, emit_json, note, writing
-from tilewright.device import Device, open_device
+from tilewright.device import Device
+from tilewright.devices import open_device
 from tilewright.errors import ExitCode, UsageError
 from tilewright.estimate import estimate_for
 from tilewright.interchange.suggested import suggesting
@@ -53,6 +54,8 @@ def run(args: argparse.Namespace) -> ExitCode:
         force=args.force,
         default_only=args.default_only,
         jobs=args.jobs,
+        compile_timeout_s=args.compile_timeout,
+        run_timeout_s=args.run_timeout,
         templates=args.templates,
         suggest=args.suggest,
         names=args.names,

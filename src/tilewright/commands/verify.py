@@ -14,7 +14,8 @@ from tilewright import __version__
 from tilewright.best import BestEntry
 from tilewright.commands.logs import templates_at_hand
 from tilewright.commands.output import emit, emit_json, note
-from tilewright.device import Device, open_device
+from tilewright.device import Device
+from tilewright.devices import open_device
 from tilewright.dispatch import read_best
 from tilewright.errors import ExitCode, UsageError
 from tilewright.log import TuningLog
@@ -24,17 +25,19 @@ from tilewright.recall import refuse_other_recordings
 from tilewright.record import Line, SessionEnd, SessionStart, Status
 from tilewright.report import format_config, format_us, format_workload
 from tilewright.state import LogState
+from tilewright.timeouts import Timeouts
 from tilewright.verify import BAD, Verified, verify
 
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Verify each entry that is of this device; FAILED where one is slower, wrong, stale, or does not run, or there is none."""
     log = _log_to_update(args)
+    timeouts = Timeouts(compile=args.compile_timeout, run=args.run_timeout)
     entries = read_best(args.file, templates_at_hand(args.templates)).entries
     found: list[Verified] = []
     skipped = 0
     for operator in sorted({entry.workload.operator for entry in entries}):
-        with open_device(args.device, operator, target=args.target, templates=args.templates, jobs=args.jobs) as device:
+        with open_device(args.device, operator, target=args.target, templates=args.templates, jobs=args.jobs, timeouts=timeouts) as device:
             mine = [entry for entry in entries if entry.workload.operator == operator and entry.target.key == device.target.key]
             skipped += sum(entry.workload.operator == operator for entry in entries) - len(mine)
             found += _verified(args, device, mine, log)
