@@ -87,7 +87,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tilewright {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     common = _common()
-    for add in (_operators, _space, _check, _tune, _best, _emit, _show, _verify, _log, _doctor):
+    for add in (_operators, _new, _space, _check, _tune, _best, _emit, _show, _verify, _log, _doctor):
         add(commands, common)
     return parser
 
@@ -130,6 +130,12 @@ def _workload(parser: argparse.ArgumentParser, *, several: bool) -> None:
 
 def _operators(commands: _Commands, common: argparse.ArgumentParser) -> None:
     _add(commands, common, "operators", "list the operators found, with their schedules and workload sets")
+
+
+def _new(commands: _Commands, common: argparse.ArgumentParser) -> None:
+    parser = _add(commands, common, "new", "write the first files of an operator of your own, which works as it stands")
+    parser.add_argument("name", metavar="NAME", help="of the operator and its folder")
+    parser.add_argument("--into", metavar="DIR", type=Path, default=Path(), help="folder of operators to put it in (default: the working folder)")
 
 
 def _space(commands: _Commands, common: argparse.ArgumentParser) -> None:
