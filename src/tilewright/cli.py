@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 from tilewright import __version__
 from tilewright.commands.amounts import count, minor_version, positive, seconds, share, whole
 from tilewright.commands.output import writing
+from tilewright.commands.parser import Parser
 from tilewright.errors import ExitCode, TilewrightError
 
 _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
@@ -77,7 +78,7 @@ def _begin_children(args: argparse.Namespace) -> None:
 
 def make_parser() -> argparse.ArgumentParser:
     """The parser of the whole command line; `args.module` names the chosen command's module."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         prog="tilewright",
         description="Tune the schedules of Triton kernels that are written as templates, and replay what was found.",
         epilog=_EPILOG,

@@ -161,3 +161,17 @@ def test_doctor_examines_this_machine(capsys: pytest.CaptureFixture[str]) -> Non
     details = {finding["name"]: finding["detail"] for finding in answer["findings"]}
     assert re.search(r"torch \d+\.\d+.*triton 3\.[6-9]", details["torch and triton"])
     assert "GiB free" in details["log folder"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["tune", "matmul", "--trial", "5"], "tilewright tune: error: unrecognized arguments: --trial 5; did you mean --trials?"),
+        (["log", "lint", "l.jsonl", "--jsn=1"], "tilewright log lint: error: unrecognized arguments: --jsn=1; did you mean --json?"),
+        (["best", "l.jsonl", "-cover", "M"], "did you mean --cover?"),
+        (["space", "matmul", "-w", "M=1", "more"], "unrecognized arguments: more; `tilewright space --help` lists what it takes"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_the_nearest(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(given) == ExitCode.USAGE
+    assert said in capsys.readouterr().err
