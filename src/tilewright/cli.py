@@ -20,7 +20,7 @@ from tilewright.commands.output import writing
 from tilewright.commands.parser import Parser
 from tilewright.errors import ExitCode, TilewrightError
 
-_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+_Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
 
 _NVIDIA: Final = Path("/dev/nvidiactl")  # where a driver is at work; under WSL it is not there, and children begin a little later
 
