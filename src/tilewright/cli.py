@@ -93,9 +93,9 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _common() -> argparse.ArgumentParser:
+def _common() -> Parser:
     """Options that every command takes."""
-    common = argparse.ArgumentParser(add_help=False)
+    common = Parser(add_help=False)
     group = common.add_argument_group("common options")
     group.add_argument("--templates", metavar="DIR", type=Path, action="append", default=[], help="folder of operators, beside those shipped; may be repeated")
     group.add_argument("--seed", metavar="N", type=whole, default=0, help="of everything random here (default: 0)")
@@ -104,7 +104,7 @@ def _common() -> argparse.ArgumentParser:
     return common
 
 
-def _add(commands: _Commands, common: argparse.ArgumentParser, name: str, text: str, module: str = "") -> argparse.ArgumentParser:
+def _add(commands: _Commands, common: Parser, name: str, text: str, module: str = "") -> argparse.ArgumentParser:
     """A command whose module is `tilewright.commands.<module>`, by default of its own name."""
     parser = commands.add_parser(name, parents=[common], help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
     parser.set_defaults(module=module or name)
@@ -129,17 +129,17 @@ def _workload(parser: argparse.ArgumentParser, *, several: bool) -> None:
     )
 
 
-def _operators(commands: _Commands, common: argparse.ArgumentParser) -> None:
+def _operators(commands: _Commands, common: Parser) -> None:
     _add(commands, common, "operators", "list the operators found, with their schedules and workload sets")
 
 
-def _new(commands: _Commands, common: argparse.ArgumentParser) -> None:
+def _new(commands: _Commands, common: Parser) -> None:
     parser = _add(commands, common, "new", "write the first files of an operator of your own, which works as it stands")
     parser.add_argument("name", metavar="NAME", help="of the operator and its folder")
     parser.add_argument("--into", metavar="DIR", type=Path, default=Path(), help="folder of operators to put it in (default: the working folder)")
 
 
-def _space(commands: _Commands, common: argparse.ArgumentParser) -> None:
+def _space(commands: _Commands, common: Parser) -> None:
     parser = _add(commands, common, "space", "count and list the configs that a template declares for one workload")
     _operator(parser)
     _workload(parser, several=False)
@@ -147,7 +147,7 @@ def _space(commands: _Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", metavar="N", type=count, default=0, help="also list the first N legal configs")
 
 
-def _check(commands: _Commands, common: argparse.ArgumentParser) -> None:
+def _check(commands: _Commands, common: Parser) -> None:
     parser = _add(commands, common, "check", "compile configs for targets without a GPU, and say which exceed what limit")
     _operator(parser)
     _workload(parser, several=True)
@@ -159,7 +159,7 @@ def _check(commands: _Commands, common: argparse.ArgumentParser) -> None:
     _timeouts(parser, runs=False)
 
 
-def _tune(commands: _Commands, common: argparse.ArgumentParser) -> None:
+def _tune(commands: _Commands, common: Parser) -> None:
     parser = _add(commands, common, "tune", "find the best schedule for each workload, logging every candidate")
     _operator(parser)
     _workload(parser, several=True)
@@ -192,7 +192,7 @@ def _tune(commands: _Commands, common: argparse.ArgumentParser) -> None:
     log.add_argument("--dry-run", action="store_true", help="print the plan, the size of the space and the first candidates; build and log nothing")
 
 
-def _best(commands: _Commands, common: argparse.ArgumentParser) -> None:
+def _best(commands: _Commands, common: Parser) -> None:
     parser = _add(commands, common, "best", "derive the best file from logs")
     parser.add_argument("logs", metavar="LOG", type=Path, nargs="+", help="tuning log (.jsonl or .jsonl.gz), or a best file to merge")
     parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write there instead of to standard output")
@@ -203,7 +203,7 @@ def _best(commands: _Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--calls-per-day", metavar="N", type=positive, help="of each workload: also say when tuning has paid for itself")
 
 
-def _emit(commands: _Commands, common: argparse.ArgumentParser) -> None:
+def _emit(commands: _Commands, common: Parser) -> None:
     parser = _add(commands, common, "emit", "write the schedules of a best file as a plain Python package that needs only torch and triton")
     parser.add_argument("best", metavar="BEST", type=Path, help="best file, or a log")
     parser.add_argument("-o", "--output", metavar="DIR", type=Path, required=True, help="folder to put the package's folder in")
@@ -219,7 +219,7 @@ def _emit(commands: _Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--precompile", metavar="ARCH", help="also compile the kernels for an arch, such as sm_90; needs no GPU")
 
 
-def _show(commands: _Commands, common: argparse.ArgumentParser) -> None:
+def _show(commands: _Commands, common: Parser) -> None:
     parser = _add(commands, common, "show", "print the rendered kernel of a workload's best schedule")
     parser.add_argument("log", metavar="LOG", type=Path, help="tuning log (.jsonl or .jsonl.gz)")
     parser.add_argument("workload", metavar="WORKLOAD", nargs="?", help="as in the log, or its parameters; may be left out where the log has one")
@@ -228,7 +228,7 @@ def _show(commands: _Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--protocol", metavar="NAME", help="timing protocol, where the log has several")
 
 
-def _verify(commands: _Commands, common: argparse.ArgumentParser) -> None:
+def _verify(commands: _Commands, common: Parser) -> None:
     parser = _add(commands, common, "verify", "measure chosen schedules again beside their default and vendors; exit 1 where one does not hold")
     parser.add_argument("file", metavar="LOG|BEST", type=Path, help="tuning log (.jsonl or .jsonl.gz) or best file")
     parser.add_argument("--device", metavar="NAME", default="auto", help="auto, cuda:N, interpreter or recorded:FILE (default: auto)")
@@ -240,7 +240,7 @@ def _verify(commands: _Commands, common: argparse.ArgumentParser) -> None:
     parser.add_argument("--log", metavar="FILE", type=Path, help="log to append to with --update (default: LOG itself)")
 
 
-def _log(commands: _Commands, common: argparse.ArgumentParser) -> None:
+def _log(commands: _Commands, common: Parser) -> None:
     text = "check, sum up, merge, import or export logs"
     log = commands.add_parser("log", help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
     actions = log.add_subparsers(metavar="ACTION", required=True)
@@ -261,7 +261,7 @@ def _log(commands: _Commands, common: argparse.ArgumentParser) -> None:
     _log_export(actions, common)
 
 
-def _log_export(actions: _Commands, common: argparse.ArgumentParser) -> None:
+def _log_export(actions: _Commands, common: Parser) -> None:
     parser = _add(actions, common, "export", "write schedules or records in another tool's format", module="log_export")
     parser.add_argument("files", metavar="FILE", type=Path, nargs="+", help="tuning log (.jsonl or .jsonl.gz); for triton and vllm also a best file")
     formats = "triton.Config lists (Python), vLLM's fused-MoE files, a table (CSV), or T4 of the auto-tuning community (JSON)"
@@ -291,6 +291,6 @@ def _map(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--map", metavar="KNOB=NAME", dest="names", action="append", default=[], help=text)
 
 
-def _doctor(commands: _Commands, common: argparse.ArgumentParser) -> None:
+def _doctor(commands: _Commands, common: Parser) -> None:
     parser = _add(commands, common, "doctor", "say what this machine has and whether it can tune")
     parser.add_argument("--log", metavar="FILE", type=Path, help="where a log would be written (default: tuning_logs/ below the working folder)")
