@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tilewright.template import Source
 
 _RANK: Final = 1  # children of a session are forked one by one: first the one that measures, which needs longest to get ready
-BUILD_SCHEMA: Final = 2  # raised whenever the same source would be judged differently
+BUILD_SCHEMA: Final = 3  # raised whenever the same source would be judged differently
 # A GEMM takes 0.2-0.8 CPU-seconds (an H200 machine, and one of 2 cores, 2026-11). A tile far too large for its warps takes 48 s
 # (128x128x64 on one warp, sm_90, 2 busy cores): LLVM, not ptxas, and 20 KB of spills at the end of it.
 BUILD_TIMEOUT_S: Final = 60.0  # guess: what takes longer is hopeless, even on a busy machine
@@ -60,11 +60,13 @@ class BuildRequest:
         source: the rendered module.
         arguments: of `launch`: inputs then outputs, in its order; scratch is what `workspace` says.
         target: what to compile for.
+        outputs: how many of the arguments, the last ones, are outputs: which kernel of a launch is its main one is told by what it reads.
     """
 
     source: Source
     arguments: tuple[TensorSpec | ScalarSpec, ...]
     target: Target
+    outputs: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,7 @@ class BuildOutcome:
         status: `ok`, `compile_error`, `compile_timeout`, `out_of_resources` or `launch_error`.
         message: why it is not `ok`.
         resources: what the kernels need, where all of them compiled.
+        exceeds: limits of the target that one of them breaks, as `threads of a block: 2,048 of 1,024`.
         binary: SHA-256 over the kernels' binaries, empty where some did not compile.
         build_s: seconds of compiling; 0 where the cache had the outcome.
         cached: whether it had.
@@ -83,6 +86,7 @@ class BuildOutcome:
     status: Status
     message: str = ""
     resources: Resources | None = None
+    exceeds: tuple[str, ...] = ()
     binary: str = ""
     build_s: float = 0.0
     cached: bool = False
@@ -244,6 +248,7 @@ class CompileBuilder:
             "hash": request.source.hash,
             "folder": str(self._root / "sources"),
             "arguments": [_argument(spec) for spec in request.arguments],
+            "outputs": request.outputs,
             "target": {**request.target.to_json(), "backend": request.target.compile_backend},
         }
         key = self._key(worker, payload)
@@ -274,6 +279,7 @@ class CompileBuilder:
                 "schema": BUILD_SCHEMA,
                 "source": payload["hash"],
                 "arguments": payload["arguments"],
+                "outputs": payload["outputs"],
                 "target": {name: target[name] for name in limits},
                 "toolchain": {name: identity[name] for name in ("triton_key", "ptxas", "environment")},
             }
@@ -309,6 +315,7 @@ def _outcome(result: Mapping[str, Any], *, cached: bool) -> BuildOutcome:
         status=Status(result["status"]),
         message=str(result["message"]),
         resources=None if resources is None else msgspec.convert(resources, Resources),
+        exceeds=tuple(map(str, result.get("exceeds", ()))),
         binary=str(result.get("binary", "")),
         build_s=0.0 if cached else float(result["build_s"]),
         cached=cached,

@@ -79,13 +79,19 @@ class ChildRunner:
         return msgspec.convert(dict(self._worker.info["toolchain"]), Toolchain)
 
     def measure(self, job: MeasureJob) -> MeasureOutcome:
-        """Check a candidate's outputs, then time it.
+        """Check a candidate's outputs, then time it where the job asks for that.
 
         Raises:
             UsageError: the operator's own spec or reference fails for this workload.
             HostError: the device or the child cannot be had.
         """
-        candidate = {**source_payload(job.source), "cut_above_us": job.cut_above_us, "neighbours": [_workload(workload) for workload in job.neighbours]}
+        candidate = {
+            **source_payload(job.source),
+            "cut_above_us": job.cut_above_us,
+            "neighbours": [_workload(workload) for workload in job.neighbours],
+            "timed": job.timed,
+            "timeout_s": self._timeout_s,
+        }
         # A child that is at this candidate already is not asked first: what it does from here on is this candidate's, and in its time-out.
         # One that died of it, or of something else, is replaced, and the candidate shows again what it does.
         loading = self._ahead == (self._worker.pid, job.source.hash) and self._is_prepared(job) and self._worker.alive

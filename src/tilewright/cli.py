@@ -87,7 +87,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"tilewright {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    common = _common()
+    parser.common = common = _common()
     for add in (_operators, _new, _space, _check, _tune, _best, _emit, _show, _verify, _log, _doctor):
         add(commands, common)
     return parser
@@ -115,8 +115,7 @@ def _operator(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("operator", metavar="OPERATOR", help="an operator's name (see: tilewright operators)")
 
 
-def _workload(parser: argparse.ArgumentParser, *, several: bool) -> None:
-    again = "; may be repeated" if several else ""
+def _workload(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
     parser.add_argument(
         "-w",
         "--workload",
@@ -124,8 +123,8 @@ def _workload(parser: argparse.ArgumentParser, *, several: bool) -> None:
         dest="workloads",
         action="append",
         default=[],
-        required=not several,
-        help=f"dims, dtypes and layout, as M=4096,N=4096,K=4096,dtype=float16{again}",
+        required=required,
+        help="dims, dtypes and layout, as M=4096,N=4096,K=4096,dtype=float16; may be repeated",
     )
 
 
@@ -140,29 +139,30 @@ def _new(commands: _Commands, common: Parser) -> None:
 
 
 def _space(commands: _Commands, common: Parser) -> None:
-    parser = _add(commands, common, "space", "count and list the configs that a template declares for one workload")
+    parser = _add(commands, common, "space", "count and list the configs that an operator's templates declare for a workload")
     _operator(parser)
-    _workload(parser, several=False)
+    _workload(parser, required=True)
     parser.add_argument("--target", metavar="NAME", default="sm_90", help="named target (default: sm_90)")
     parser.add_argument("--list", metavar="N", type=count, default=0, help="also list the first N legal configs")
 
 
 def _check(commands: _Commands, common: Parser) -> None:
-    parser = _add(commands, common, "check", "compile configs for targets without a GPU, and say which exceed what limit")
+    parser = _add(commands, common, "check", "compile configs for targets without a GPU, and say which exceed what limit; with --run, also which are wrong")
     _operator(parser)
-    _workload(parser, several=True)
+    _workload(parser)
     parser.add_argument("--target", metavar="NAME", dest="targets", action="append", default=[], help="named target; may be repeated (default: sm_90)")
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--sample", metavar="N", type=count, help="compile N configs drawn uniformly instead of those the author suggests")
+    which.add_argument("--sample", metavar="N", type=count, help="compile N configs drawn uniformly, none twice, instead of those the author suggests")
     which.add_argument("--each", action="store_true", help="compile a few configs in which every candidate occurs: faults of one branch show")
+    parser.add_argument("--run", action="store_true", help="also run each in Triton's interpreter, and compare with the reference; exit 1 where one is wrong")
     parser.add_argument("--jobs", metavar="N", type=count, help="compiler processes (default: all cores but one)")
-    _timeouts(parser, runs=False)
+    _timeouts(parser)
 
 
 def _tune(commands: _Commands, common: Parser) -> None:
     parser = _add(commands, common, "tune", "find the best schedule for each workload, logging every candidate")
     _operator(parser)
-    _workload(parser, several=True)
+    _workload(parser)
     parser.add_argument("--workloads", metavar="NAME", dest="workload_set", help="a named workload set of the operator")
     budget = parser.add_argument_group("budget")
     budget.add_argument("--trials", metavar="N", type=count, help="candidates measured, over all workloads (default: 64 for each, where nothing else limits)")
@@ -173,7 +173,7 @@ def _tune(commands: _Commands, common: Parser) -> None:
     where.add_argument("--target", metavar="NAME", help="named target to compile for where no GPU is used (default: sm_90)")
     where.add_argument("--search", metavar="NAME", default="auto", help=_SEARCHES)
     where.add_argument("--jobs", metavar="N", type=count, help="compiler processes (default: all cores but one)")
-    _timeouts(where, runs=True)
+    _timeouts(where)
     first = parser.add_argument_group("first candidates")
     first.add_argument("--suggest", metavar="FILE", type=Path, help="configs to try first: Python text with triton.Config(...), which is not run, or .json")
     _map(first)
@@ -235,7 +235,7 @@ def _verify(commands: _Commands, common: Parser) -> None:
     parser.add_argument("--target", metavar="NAME", help="named target to compile for where no GPU is used (default: sm_90)")
     parser.add_argument("--tolerance", metavar="SHARE", type=share, default=0.03, help="share by which a time may differ and still hold (default: 0.03)")
     parser.add_argument("--jobs", metavar="N", type=count, help="compiler processes (default: all cores but one)")
-    _timeouts(parser, runs=True)
+    _timeouts(parser)
     parser.add_argument("--update", action="store_true", help="append the new records to the log; nothing is rewritten")
     parser.add_argument("--log", metavar="FILE", type=Path, help="log to append to with --update (default: LOG itself)")
 
@@ -243,6 +243,7 @@ def _verify(commands: _Commands, common: Parser) -> None:
 def _log(commands: _Commands, common: Parser) -> None:
     text = "check, sum up, merge, import or export logs"
     log = commands.add_parser("log", help=text, description=f"{text[0].upper()}{text[1:]}.", allow_abbrev=False)
+    log.common = common
     actions = log.add_subparsers(metavar="ACTION", required=True)
     for name, text in (("lint", "find damage, and lines that cannot be true; exit 1 on a fault"), ("stats", "sum up sessions, records and statuses")):
         parser = _add(actions, common, name, text, module=f"log_{name}")
@@ -279,11 +280,10 @@ def _log_export(actions: _Commands, common: Parser) -> None:
     names.add_argument("--wide", action="store_true", help="csv: also a column for each parameter and knob")
 
 
-def _timeouts(group: argparse._ActionsContainer, *, runs: bool) -> None:
+def _timeouts(group: argparse._ActionsContainer) -> None:
     group.add_argument("--compile-timeout", metavar="S", type=seconds, help="most seconds for compiling one candidate (default: 60)")
-    if runs:
-        text = "most seconds for checking and timing one candidate (default: 10 on a GPU, 120 in the interpreter)"
-        group.add_argument("--run-timeout", metavar="S", type=seconds, help=text)
+    text = "most seconds for checking and timing one candidate (default: 10 on a GPU, 120 in the interpreter)"
+    group.add_argument("--run-timeout", metavar="S", type=seconds, help=text)
 
 
 def _map(group: argparse._ArgumentGroup) -> None:

@@ -19,7 +19,7 @@ from tilewright.filekind import refuse_no_file
 from tilewright.gpu_target import gpu_count, quick_target
 from tilewright.library import find_operator
 from tilewright.log import TuningLog
-from tilewright.neighbours import Neighbours
+from tilewright.neighbours import Neighbours, device_steps, interpreted_steps
 from tilewright.nursery import Nursery, nursery_of_session
 from tilewright.opening import OpeningRunner
 from tilewright.recorded import Recording
@@ -115,7 +115,7 @@ def _open_children(
     def make_workload(parameters: str) -> Workload:
         workload = operator.workload(parameters)
         if device == "interpreter":
-            refuse_on_interpreter(workload)
+            refuse_on_interpreter(workload, operator.spec.dtypes)
         return workload
 
     return Device(
@@ -137,7 +137,10 @@ def _open_children(
         make_workload=make_workload,
         make_space=lambda workload: operator.space(workload, compile_target),
         make_source=lambda workload, config: operator.instantiate(workload, compile_target, config),
-        neighbours=Neighbours(lambda workload, config, source: carries(operator.templates[source.schedule], workload, compile_target, config, source.hash)),
+        neighbours=Neighbours(
+            lambda workload, config, source: carries(operator.templates[source.schedule], workload, compile_target, config, source.hash),
+            interpreted_steps if device == "interpreter" else device_steps,
+        ),
         timeline=timeline,
         nursery=nursery,
         timeouts=timeouts,

@@ -29,6 +29,7 @@ from tilewright.product import (
     uses_warpgroups,
 )
 from tilewright.record import Config, Resources
+from tilewright.streaming import streaming_us
 from tilewright.target import Target
 from tilewright.tiles import NamedTile, tile_namer
 from tilewright.workload import DTYPE_BYTES, Workload
@@ -119,14 +120,15 @@ def general_us(
             return None
         resident = 1
     sms = target.sm_count
+    elements = float(max(prod(outputs), 1))
+    if flops <= _REUSE * bytes_moved:
+        streamed = streaming_us(
+            bytes_moved=bytes_moved, target=target, resources=resources, warps=warps, registers=registers, resident=resident, programs=programs
+        )
+        return streamed + _LAUNCH_US
     bandwidth = (target.bandwidth_gb_s or 1000.0) * 1e3 * _DRAM_SHARE
     spilled = resources.spill_bytes or 0
     moving, slower = bytes_moved / bandwidth, spilling(spilled)
-    elements = float(max(prod(outputs), 1))
-    if flops <= _REUSE * bytes_moved:
-        # A multiprocessor without a program draws nothing; the others draw more than their share, up to what one can.
-        drawing = min(programs, sms) if programs else sms
-        return max(moving, bytes_moved / (drawing * _L2_BYTES_PER_SM_US)) * slower + _LAUNCH_US
     # A workspace of whole results in fp32 holds the parts of sums that are cut, each a program's; adding them up is a launch more.
     workspace = (resources.scratch_bytes or 0) / (elements * _SUM_BYTES)
     parts = int(workspace) if workspace >= 2 and workspace.is_integer() else 1

@@ -32,7 +32,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureJob(Job):
-    """A candidate to check and to time.
+    """A candidate to check, and to time.
 
     Attributes:
         source: the rendered module.
@@ -42,6 +42,7 @@ class MeasureJob(Job):
         ahead: the module that is likely measured next, where that is known: once this candidate's answer is sent, it is imported and its
             binary loaded, while the device draws its inputs and the caller writes records. Without it nothing changes but time.
         ahead_workload: that module's workload, where it is another one.
+        timed: whether it is timed at all; one that is only checked has no measurement.
     """
 
     source: Source
@@ -49,6 +50,7 @@ class MeasureJob(Job):
     neighbours: tuple[Workload, ...] = ()
     ahead: Source | None = None
     ahead_workload: Workload | None = None
+    timed: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +105,7 @@ class MeasureOutcome:
 
     Attributes:
         status, message: as they go into the record.
-        measurement: the times; for `cut` and `impossible` too, where they say why.
+        measurement: the times; for `cut` and `impossible` too, where they say why. None of a candidate that was only checked.
         check: the errors found and allowed, where outputs could be compared.
         bitwise_equal: whether two runs on the same inputs gave the same bits; None where it did not come to that.
         phases_ms: wall time in the child by phase: prepare, check, capture, time, release.

@@ -1,6 +1,6 @@
 """What `check` finds out: which configs a target can run, which limit the others exceed, which dims prevent shared builds.
 
-Everything here is compiled, nothing is run: no device is needed.
+Everything here is compiled, and no device is needed: where something is run, that is in Triton's interpreter.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any, Final
 import msgspec
 
 from tilewright.builder import Builder, BuildRequest
-from tilewright.each_candidate import absent, each_candidate
+from tilewright.each_candidate import absent, distinct_sample, each_candidate
 from tilewright.library import Operator
 from tilewright.prediction import predicted_us, try_predict
 from tilewright.record import Config, Resources, Status, config_key
 from tilewright.target import Target
+from tilewright.tryout import Tryout, Tryouts
 from tilewright.workload import Workload
 
 # Threads of one block: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; HIP's limit is the same.
@@ -33,6 +34,7 @@ class Verdict:
         status: `ok`, or how the build failed.
         exceeds: limits of the target that it exceeds, each with both figures.
         cached: whether the build came from the cache.
+        tryout: what came of running it in the interpreter; None where that was not asked for, or the target cannot run it.
     """
 
     config: Config
@@ -42,6 +44,7 @@ class Verdict:
     exceeds: tuple[str, ...]
     build_s: float
     cached: bool
+    tryout: Tryout | None = None
 
     @property
     def legal(self) -> bool:
@@ -59,6 +62,7 @@ class Verdict:
             "resources": msgspec.to_builtins(self.resources),
             "build_s": round(self.build_s, 3),
             "cached": self.cached,
+            "run": None if self.tryout is None else self.tryout.to_json(),
         }
 
 
@@ -69,6 +73,7 @@ class Legality:
     Attributes:
         leaks: by dim, how many configs' rendered text changes with its extent, so that each extent is built anew.
         absent: where each candidate was asked for, those that are in no config checked.
+        asked: how many configs were to be drawn, where some were; fewer are checked only where the space has no more that are legal.
     """
 
     workload: Workload
@@ -76,6 +81,7 @@ class Legality:
     verdicts: tuple[Verdict, ...]
     leaks: Mapping[str, int]
     absent: tuple[str, ...] = ()
+    asked: int | None = None
 
     @property
     def legal(self) -> int:
@@ -86,6 +92,16 @@ class Legality:
     def statuses(self) -> Counter[Status]:
         """Configs by status."""
         return Counter(verdict.status for verdict in self.verdicts)
+
+    @property
+    def tried(self) -> Counter[str]:
+        """Configs that were to be run, by verdict."""
+        return Counter(verdict.tryout.verdict for verdict in self.verdicts if verdict.tryout is not None)
+
+    @property
+    def faulty(self) -> int:
+        """How many configs were run and are not known to be right."""
+        return sum(verdict.tryout is not None and verdict.tryout.faulty for verdict in self.verdicts)
 
     def most(self, resource: str) -> int | None:
         """The largest need of a resource (a field of `Resources`) over the configs that were built."""
@@ -98,8 +114,10 @@ class Legality:
             "workload": self.workload.key,
             "target": self.target.arch,
             "name": self.target.name,
+            "asked": self.asked,
             "checked": len(self.verdicts),
             "legal": self.legal,
+            "run": dict(sorted(self.tried.items())),
             "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
             "limits": {"shared_memory_bytes": self.target.shared_memory_bytes, "registers_per_sm": self.target.registers_per_sm},
             "leaks": dict(self.leaks),
@@ -109,39 +127,51 @@ class Legality:
 
 
 def check(
-    operator: Operator, workload: Workload, target: Target, builder: Builder, *, sample: int | None = None, each: bool = False, seed: int = 0
+    operator: Operator,
+    workload: Workload,
+    target: Target,
+    builder: Builder,
+    *,
+    sample: int | None = None,
+    each: bool = False,
+    seed: int = 0,
+    tryouts: Tryouts | None = None,
 ) -> Legality:
-    """Compile configs of an operator for a target.
+    """Compile configs of an operator for a target, and run them where that is asked for.
 
     Args:
         operator: spec and templates.
         workload: what they are compiled for.
         target: where they would run.
         builder: compiles.
-        sample: draw so many configs uniformly from the space; by default the author's suggestions are checked.
+        sample: draw so many configs from the space, each once; all of them where it has fewer. By default the author's suggestions are checked.
         each: instead check a few configs in which every candidate occurs, so that each branch of a template is compiled.
         seed: of the draw.
+        tryouts: runs, in the interpreter, those that the target can run.
 
     Raises:
         SpaceError: the space has no legal config.
         TemplateError: the template does not render.
-        UsageError: the author's `predict` fails, for a first candidate of a schedule or for a build.
+        UsageError: the author's `predict` fails, for a first candidate of a schedule or for a build; or the spec or reference, for a run.
+        HostError: this machine cannot build, or cannot run the interpreter.
     """
     space = operator.space(workload, target)
     try_predict(operator.spec, workload, target, space)
     if each:
         drawn = each_candidate(space, seed)
     elif sample is not None:
-        drawn = space.sample(sample, random.Random(seed))
+        drawn = distinct_sample(space, sample, random.Random(seed))
     else:
         drawn = space.suggestions() or [space.default()]
     configs = list({config_key(config): config for config in drawn}.values())
     inputs, outputs = operator.spec.inputs(workload), operator.spec.outputs(workload)
     arguments = (*(inputs[name] for name in operator.spec.arguments), *outputs.values())
-    futures = [builder.submit(BuildRequest(source=operator.render(workload, target, config), arguments=arguments, target=target)) for config in configs]
+    sources = [operator.render(workload, target, config) for config in configs]
+    futures = [builder.submit(BuildRequest(source=source, arguments=arguments, target=target, outputs=len(outputs))) for source in sources]
     verdicts = []
-    for config, future in zip(configs, futures, strict=True):
+    for config, source, future in zip(configs, sources, futures, strict=True):
         outcome = future.result()
+        limits = outcome.exceeds or exceeded(outcome.resources, target)
         if outcome.status is Status.OK and outcome.resources is not None:
             predicted_us(operator.spec, workload, target, config, outcome.resources)
         verdicts.append(
@@ -150,18 +180,22 @@ def check(
                 status=outcome.status,
                 message=outcome.message,
                 resources=outcome.resources,
-                exceeds=exceeded(outcome.resources, target),
+                exceeds=limits,
                 build_s=outcome.build_s,
                 cached=outcome.cached,
+                tryout=tryouts.of(workload, target, config, source) if tryouts and outcome.status is Status.OK and not limits else None,
             )
         )
     never = tuple(absent(space, configs)) if each else ()
     leaks = Counter(dim for config in configs for dim in operator.leaking_dims(workload, target, config))
-    return Legality(workload=workload, target=target, verdicts=tuple(verdicts), leaks=leaks, absent=never)
+    return Legality(workload=workload, target=target, verdicts=tuple(verdicts), leaks=leaks, absent=never, asked=sample)
 
 
 def exceeded(resources: Resources | None, target: Target) -> tuple[str, ...]:
-    """The limits of a target that a binary exceeds: shared memory, threads and registers of one block."""
+    """The limits of a target that a binary exceeds, by what is known of it as a whole: shared memory, threads and registers of one block.
+
+    Those who build judge each kernel by itself. Threads and registers are of one and the same kernel here too: docs/decisions/0026.
+    """
     if resources is None:
         return ()
     found = []

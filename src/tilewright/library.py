@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 from typing import Any, Final
 
 from tilewright.canonical import sha256_text
 from tilewright.errors import TemplateError, TilewrightError, UsageError, nearest
 from tilewright.folders import SPEC_FILE, VARIABLE, operator_folders, shipped_templates
+from tilewright.inference import call_tensors
 from tilewright.knobs import SCHEDULE, Config, listing
-from tilewright.operator import OperatorSpec, TensorArg, TensorSpec, Tolerance
+from tilewright.operator import OperatorSpec, Tolerance
 from tilewright.space import Space
 from tilewright.spec_file import load_spec
 from tilewright.target import Target
@@ -86,10 +86,7 @@ class Operator:
             value = self._asked(field, workload)
             if not isinstance(value, kind):
                 raise UsageError(f"{self.folder / SPEC_FILE}: {field} gives {value!r}, of the wrong type; docs/authoring.md says which it must be")
-        tensors = {name: item for name, item in inputs.items() if isinstance(item, TensorSpec)}
-        self._asked(
-            "infer", {name: TensorArg(shape=item.shape, strides=item.strides or _contiguous(item.shape), dtype=item.dtype) for name, item in tensors.items()}
-        )
+        self._asked("infer", call_tensors(self.spec, workload))
         return workload
 
     def _asked(self, field: str, argument: Any) -> Any:
@@ -287,7 +284,3 @@ def _unambiguous(found: Survey) -> Survey:
     for reason in found.clashes.values():
         raise UsageError(reason)
     return found
-
-
-def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(prod(shape[place + 1 :]) for place in range(len(shape)))

@@ -14,17 +14,17 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What the binaries of a candidate need, the largest over its kernels.
+    """What the binaries of a candidate need. Of several kernels, registers, warps and programs are those of the one that does most of the
+    work (docs/decisions/0026); what a limit or the memory has to hold is the largest over all of them. Records before 0.1.0 may mix kernels.
 
     Attributes:
-        shared_memory_bytes: shared memory of a block.
+        shared_memory_bytes: shared memory of a block, the most.
         registers: registers of a thread; None where the target's binary does not say.
-        spill_bytes: bytes spilled by register allocation (stores and loads); None where not known.
-        stack_bytes: stack frame of a thread.
+        spill_bytes: bytes spilled by register allocation (stores and loads), the most; None where not known.
+        stack_bytes: stack frame of a thread, the most.
         scratch_bytes: global scratch that the kernels and the workspace of `launch` ask for.
         num_warps: warps of a block.
-        programs: blocks of the launch, of the kernel with the largest blocks; they are this workload's, whatever else the binary
-            serves. None where not known.
+        programs: blocks of the launch; they are this workload's, whatever else the binary serves. None where not known.
     """
 
     shared_memory_bytes: Count

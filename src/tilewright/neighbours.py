@@ -15,18 +15,30 @@ from tilewright.workload import Workload
 STEP: Final = 16
 
 
+def device_steps(extent: int) -> tuple[int, ...]:
+    """16 less and 16 more; of an extent of 1 neither, which Triton takes for a constant."""
+    return () if extent == 1 else tuple(other for other in (extent - STEP, extent + STEP) if other > 1)
+
+
+def interpreted_steps(extent: int) -> tuple[int, ...]:
+    """16 less, and 1 less or more for extents that have no 16 to give: nothing is specialised in the interpreter, and what is larger takes longer there."""
+    return () if extent == 1 else tuple(other for other in (extent - STEP, extent - 1, extent + 1) if other > 1)
+
+
 class Neighbours:
-    """Finds, for a candidate, workloads whose extents are 16 less or more, and for which its template renders the same text.
+    """Finds, for a candidate, workloads whose extents are a little less or more, and for which its template renders the same text.
 
     Which of a workload's neighbours a schedule's binaries serve turns out in the runner (a `launch` may work constants out of the
     extents), and is remembered, so that in the end one rendering a candidate is enough.
 
     Args:
         serves: whether a config of another workload is legal for this one and renders the same source.
+        steps: the extents to try for one, in order.
     """
 
-    def __init__(self, serves: Callable[[Workload, Config, Source], bool]) -> None:
+    def __init__(self, serves: Callable[[Workload, Config, Source], bool], steps: Callable[[int], tuple[int, ...]] = device_steps) -> None:
         self._serves = serves
+        self._steps = steps
         self._served: dict[tuple[str, str], Mapping[str, int]] = {}
 
     def of(self, workload: Workload, config: Config, source: Source) -> tuple[Workload, ...]:
@@ -53,16 +65,16 @@ class Neighbours:
         """
         place = (workload.key, source.schedule)
         self._served.pop(place, None)
-        for dims in _combinations(workload) if served else ():
+        for dims in self._combinations(workload) if served else ():
             if replace(workload, dims={**workload.dims, **dims}).key == served:
                 self._served[place] = dims
                 return
 
     def _greedy(self, workload: Workload, config: Config, source: Source) -> dict[str, int]:
-        """As many dims as can be changed together, each to 16 less or else 16 more."""
+        """As many dims as can be changed together, each to the first extent that serves."""
         changed: dict[str, int] = {}
         for name, extent in workload.dims.items():
-            for other in _steps(extent):
+            for other in self._steps(extent):
                 if self._rendered(workload, config, source, {**changed, name: other}) is not None:
                     changed[name] = other
                     break
@@ -76,15 +88,9 @@ class Neighbours:
         except TilewrightError:
             return None  # the template does not take such extents
 
-
-def _steps(extent: int) -> tuple[int, ...]:
-    """16 less and 16 more; of an extent of 1 neither, which Triton takes for a constant."""
-    return () if extent == 1 else tuple(other for other in (extent - STEP, extent + STEP) if other > 1)
-
-
-def _combinations(workload: Workload) -> Iterator[dict[str, int]]:
-    """Every way to change some of the dims."""
-    found: list[dict[str, int]] = [{}]
-    for name, extent in workload.dims.items():
-        found += [{**dims, name: other} for dims in found for other in _steps(extent)]
-    yield from found[1:]
+    def _combinations(self, workload: Workload) -> Iterator[dict[str, int]]:
+        """Every way to change some of the dims."""
+        found: list[dict[str, int]] = [{}]
+        for name, extent in workload.dims.items():
+            found += [{**dims, name: other} for dims in found for other in self._steps(extent)]
+        yield from found[1:]

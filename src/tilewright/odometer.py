@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from tilewright.declare import Cut, Declared
+from tilewright.declare import Cfg, Cut, Declared, Schedule, run_pass
 from tilewright.knobs import Value
 
 
@@ -49,3 +49,18 @@ class Odometer:
             self._path.pop()
             self._ends.pop()
         return False
+
+
+def walk(schedule: Schedule, fixed: Mapping[str, Value], *, cutting: bool = True) -> Iterator[Cfg]:
+    """A pass for each point that has the fixed values, the last knob varying fastest.
+
+    Args:
+        schedule: whose points.
+        fixed: values by knob; one that is no candidate cuts.
+        cutting: a failed require cuts its whole subtree, which is passed over; else it is noted, and all points are visited.
+    """
+    odometer = Odometer(fixed)
+    while True:
+        yield run_pass(schedule, odometer.pick, cutting=cutting)
+        if not odometer.advance():
+            return

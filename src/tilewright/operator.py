@@ -74,6 +74,21 @@ class Tolerance:
                 raise UsageError(f"a tolerance whose {name} is {value!r}; it must be a number of 0 or more")
 
 
+def instead_of(dtype: str, dtypes: Mapping[str, Sequence[str]] | None, parameters: Sequence[str] = ()) -> str:
+    """What to do where a dtype cannot be had without a GPU, for the end of a message: only what the operator takes.
+
+    Args:
+        dtype: the one that cannot be had.
+        dtypes: the operator's words by dtype parameter; None where not known.
+        parameters: those that have it; all where not known, and then the words stand alone.
+    """
+    if dtypes is None:
+        return f"use another {' or '.join(parameters) or 'dtype'}, or a GPU"
+    named = [f"{name}={word}" for name in parameters for word in dtypes[name] if word != dtype]
+    words = named if parameters else [word for word in dict.fromkeys(word for allowed in dtypes.values() for word in allowed) if word != dtype]
+    return f"use {' or '.join(words)}, or a GPU" if words else f"use a GPU: the operator takes no other {' or '.join(parameters) or 'dtype'}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSpec:
     """One operator class, the same for all its schedules.

@@ -296,5 +296,5 @@ class Pipeline:
 
     def _request(self, source: Source) -> BuildRequest:
         spec = self._device.spec
-        arguments = (*spec.inputs(self._workload).values(), *spec.outputs(self._workload).values()) if spec is not None else ()
-        return BuildRequest(source=source, arguments=arguments, target=self._device.compile_target)
+        inputs, outputs = (tuple(specs(self._workload).values()) for specs in (spec.inputs, spec.outputs)) if spec is not None else ((), ())
+        return BuildRequest(source=source, arguments=(*inputs, *outputs), target=self._device.compile_target, outputs=len(outputs))

@@ -15,6 +15,7 @@ from rich.text import Text
 from tilewright.formats import format_config as format_config
 from tilewright.formats import format_us as format_us
 from tilewright.observer import Progress
+from tilewright.protocols import CUT_FACTOR
 from tilewright.record import Racer, Record, SessionStart, Status, Value
 from tilewright.result import TuneResult, WorkloadResult, ranked_ratio, time_us
 from tilewright.roofline import Roofline
@@ -22,6 +23,7 @@ from tilewright.workload import Workload
 
 # Seconds between plain progress lines, besides those of a better time. guess: a log file stays readable.
 _PLAIN_EVERY_S: Final = 10.0
+_CUT: Final = f" (cut: right, but over {CUT_FACTOR:g} times as slow as the best so far, and not timed to the end)"
 
 
 def format_gain(ratio: float | None) -> str:
@@ -218,7 +220,8 @@ def end_notes(result: TuneResult) -> Iterable[str]:
     for answer in result.results:
         name = format_workload(answer.workload)
         if failures := _failures(answer.statuses):
-            yield f"{name}: {failures} of {sum(answer.statuses.values())} trials"
+            cut = _CUT if answer.statuses.get(Status.CUT) else ""
+            yield f"{name}: {failures} of {sum(answer.statuses.values())} trials{cut}"
         for reason, count in sorted(answer.rejected.items()):
             yield f"{name}: {count} points refused: {reason}"
         if answer.race is not None:

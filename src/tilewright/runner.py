@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -22,6 +22,7 @@ from tilewright.job import MeasureOutcome as MeasureOutcome
 from tilewright.job import RaceJob as RaceJob
 from tilewright.job import RaceOutcome as RaceOutcome
 from tilewright.nursery import Nursery
+from tilewright.operator import instead_of
 from tilewright.protocols import GRAPH_PROTOCOL, INTERPRETER_PROTOCOL
 from tilewright.target import Target, Toolchain
 from tilewright.workload import Workload
@@ -183,15 +184,19 @@ class InterpreterRunner(ChildRunner):
         return super()._prepare(job)
 
 
-def refuse_on_interpreter(workload: Workload) -> None:
+def refuse_on_interpreter(workload: Workload, dtypes: Mapping[str, Sequence[str]] | None = None) -> None:
     """Refuse what Triton's interpreter gets wrong without a word: arithmetic in bfloat16 (Triton 3.6 to 3.9).
+
+    Args:
+        workload: what is to be run.
+        dtypes: the words that the operator takes, by dtype parameter, so that the message names those alone; None where not known.
 
     Raises:
         UsageError: the workload has a bfloat16 dtype.
     """
     for name, dtype in workload.dtypes.items():
         if dtype == "bfloat16":
-            advice = f"use {name}=float16 or {name}=float32, or a GPU"
+            advice = instead_of(dtype, dtypes, [name])
             raise UsageError(f"{workload.key}: Triton's interpreter computes bfloat16 wrongly, so nothing could be checked; {advice}")
 
 

@@ -6,7 +6,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import ceil
 from typing import Final
@@ -15,6 +15,7 @@ from tilewright import __version__
 from tilewright.crossing import crossings
 from tilewright.device import Device
 from tilewright.hopes import HOPELESS, Hopes
+from tilewright.interchange.suggested_space import suggested_configs
 from tilewright.interrupt import Interrupts
 from tilewright.journal import Journal
 from tilewright.log import TuningLog
@@ -23,7 +24,7 @@ from tilewright.observer import Budget, Observer
 from tilewright.prediction import try_predict
 from tilewright.protocols import settings_of
 from tilewright.recall import races_that_hold, records_that_hold, refuse_other_recordings
-from tilewright.record import SessionEnd, SessionStart, Status
+from tilewright.record import Config, SessionEnd, SessionStart, Status, config_key
 from tilewright.reopening import NEW_TRIALS, TEMPLATES_OPTION, Reopened, reopened, templates_id
 from tilewright.result import TuneResult, Utilisation, WorkloadResult
 from tilewright.state import LogState
@@ -81,7 +82,8 @@ class Session:
         self.device_busy_s = 0.0
         self.builders: float | None = None
         self._crossing = False
-        self._room = 0  # trials that templates' changes give back, beyond the budget of a log that has as many
+        self._room = 0  # trials that templates' changes give back, and for untried suggestions, beyond the budget of a log that has as many
+        self._untried: dict[Workload, list[Config]] = {}  # configs of a file of suggestions without a record that holds
         self._searching: Sequence[Search] = ()
         contents = self.log.read() if self.log.exists() else None
         if contents is not None and contents.damage:
@@ -140,7 +142,7 @@ class Session:
 
     def _search(self, workload: Workload) -> Search:
         records = [] if self.force else records_that_hold(self.state, self.device, workload, self.observer.note)
-        return Search(
+        search = Search(
             device=self.device,
             workload=workload,
             weight=self.workloads[workload],
@@ -153,6 +155,9 @@ class Session:
             vendors=() if self.force else self.state.vendors(workload, self.device.target),
             races=() if self.force else races_that_hold(self.state.races(workload, self.device.target), records),
         )
+        tried = {config_key(record.config) for record in records}
+        self._untried[workload] = [config for config in suggested_configs(search.space) if config_key(config) not in tried]
+        return search
 
     def _answers(self, search: Search) -> bool:
         """Whether the log has the answer: a search of this workload that ended in order, by today's templates, with a correct schedule."""
@@ -177,9 +182,28 @@ class Session:
                 self._give_back(search, share, changed, finished=finished)
             return False
         more = share is not None and progress.done < share
-        if more and not self.resume:
+        if self.resume and more:
+            return False
+        if not self.default_only and self._tries_suggested(search, share or 0.0):
+            return False
+        if more:
             self.observer.note(f"{search.workload.key}: answered from {progress.done} records of a finished search; --resume goes on up to --trials")
-        return not (self.resume and more)
+        return True
+
+    def _tries_suggested(self, search: Search, share: float) -> bool:
+        """Have a finished search try what a file suggests and the log does not have, and no more; False where there is no such config."""
+        untried, given = self._untried[search.workload], len(suggested_configs(search.space))
+        if untried:
+            for config in untried:
+                search.pipeline.retry(config)
+            search.most = search.progress.asked + len(untried)
+            self._room += max(0, ceil(search.most - share))
+            search.progress.budget = replace(search.progress.budget, early_stop=None)  # they were asked for by name
+            what = f"the {len(untried)} of {given} suggested config(s) that the log does not have"
+            self.observer.note(f"{search.workload.key}: its search was finished; trying {what}")
+        elif given:
+            self.observer.note(f"{search.workload.key}: the log has all {given} suggested config(s); --force measures them again")
+        return bool(untried)
 
     def _give_back(self, search: Search, share: float, changed: Reopened | None, *, finished: bool) -> None:
         """Trials for what no longer counts, also where the rest is as many as are asked for; and the default is measured in any case.

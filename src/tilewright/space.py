@@ -14,15 +14,15 @@ from tilewright.census import PATIENCE, Census
 from tilewright.declare import Cfg, Declared, Program, Schedule, run_pass, suggested, unconditional
 from tilewright.errors import SpaceError, nearest
 from tilewright.knobs import SCHEDULE, Config, Knob, Value, copied, listing
-from tilewright.odometer import Odometer
+from tilewright.odometer import walk
 from tilewright.points import Evaluation, SearchSpace, SpaceCount
 from tilewright.probe import probe
+from tilewright.suggestion import PassedOver, completed, passed_over
+from tilewright.tally import tally, tally_points, total
 
 __all__ = ["Cfg", "Evaluation", "Knob", "Program", "SearchSpace", "Space", "SpaceCount", "unconditional"]
 
-# Passes that complete one suggestion before it is given up: about a second at the 30,000 passes/s of benchmarks/knob_section.py.
-_COMPLETIONS: Final = 30_000
-# Passes in a row that may end at a failed `require` before sampling gives up: some ten seconds at that rate.
+# Passes in a row that may end at a failed `require` before sampling gives up: some ten seconds at the 30,000 passes/s of benchmarks/knob_section.py.
 MAX_TRIES: Final = 300_000
 
 
@@ -125,7 +125,7 @@ class Space:
     def enumerate(self) -> Iterator[dict[str, Value]]:
         """All legal configs, the last knob varying fastest. A failed require cuts its whole subtree."""
         for schedule in self._schedules.values():
-            for cfg in self._walk(schedule, {}):
+            for cfg in walk(schedule, {}):
                 if not cfg._violations:
                     yield self._config(cfg)
 
@@ -134,21 +134,12 @@ class Space:
     def count(self) -> SpaceCount:
         """Exact sizes, by enumeration; rejections are points where every pass meets the same knobs, else cuts."""
         if self._count is None:
-            legal = 0
-            rejected: Counter[str] = Counter()
-            cuts: Counter[str] = Counter()
-            for schedule in self._schedules.values():
-                below = [prod(declared.size for declared in schedule.order[depth:]) for depth in range(len(schedule.order) + 1)]
-                for cfg in self._walk(schedule, {}):
-                    if not cfg._violations:
-                        legal += 1
-                    elif schedule.fixed_path:
-                        rejected[cfg._violations[0]] += below[len(cfg._config)]
-                    else:
-                        cuts[cfg._violations[0]] += 1
-            points = None if cuts else legal + rejected.total()
-            self._count = SpaceCount(legal=legal, points=points, rejected=dict(sorted(rejected.items())), cuts=dict(sorted(cuts.items())))
+            self._count = total({schedule.name: tally(schedule) for schedule in self._schedules.values()})
         return self._count
+
+    def counts(self) -> dict[str, SpaceCount]:
+        """Exact sizes by schedule. Where one has few points all are visited, so that refusals are counted in points: what failed there is asked on."""
+        return {schedule.name: tally_points(schedule) for schedule in self._schedules.values()}
 
     def size_bound(self) -> int:
         """At most so many points, if every knob met so far stood in every config of its schedule."""
@@ -208,7 +199,7 @@ class Space:
     def _passes(self) -> Iterator[dict[str, Value] | None]:
         """All legal configs, and None for each cut."""
         for schedule in self._schedules.values():
-            for cfg in self._walk(schedule, {}):
+            for cfg in walk(schedule, {}):
                 yield None if cfg._violations else self._config(cfg)
 
     def _drawn(self, n: int, rng: random.Random) -> list[dict[str, Value]]:
@@ -235,14 +226,23 @@ class Space:
             SpaceError: a suggestion names a knob that the schedule never declares.
         """
         if self._suggestions is None:
-            found = [[self._completed(schedule, stated) for stated in schedule.suggestions] for schedule in self._schedules.values()]
+            found = [[completed(schedule, stated) for stated in schedule.suggestions] for schedule in self._schedules.values()]
             rounds = max(map(len, found))
             turns = [completions[turn] for turn in range(rounds) for completions in found if turn < len(completions)]
             self._suggestions = []
-            for config in turns:
-                if config is not None and config not in self._suggestions:
+            for cfg in turns:
+                if cfg is not None and (config := self._config(cfg)) not in self._suggestions:
                     self._suggestions.append(config)
         return [copied(config) for config in self._suggestions]
+
+    def passed_over(self) -> list[PassedOver]:
+        """The author's suggestions that are left out, by schedule, with the reasons."""
+        stated = [(self._schedules[name], suggestion) for name, suggestions in self.stated().items() for suggestion in suggestions]
+        return [passed for schedule, suggestion in stated if (passed := passed_over(schedule, suggestion)) is not None]
+
+    def stated(self) -> dict[str, list[dict[str, Value]]]:
+        """The author's suggestions by schedule, legal or not, as stated."""
+        return {schedule.name: [copied(stated) for stated in schedule.suggestions] for schedule in self._schedules.values()}
 
     def __getitem__(self, index: int) -> dict[str, Value]:
         """The legal config at a position of the enumeration, which is kept as far as it has been asked for.
@@ -263,13 +263,6 @@ class Space:
             raise self._empty(Counter(count.rejected) + Counter(count.cuts), "no point is legal")
         return copied(self._listed[index])
 
-    def _walk(self, schedule: Schedule, fixed: Mapping[str, Value]) -> Iterator[Cfg]:
-        odometer = Odometer(fixed)
-        while True:
-            yield run_pass(schedule, odometer.pick, cutting=True)
-            if not odometer.advance():
-                return
-
     def _config(self, cfg: Cfg) -> dict[str, Value]:
         config = copied(cfg._config)
         return {SCHEDULE: cfg._schedule.name, **config} if self._choice else config
@@ -284,13 +277,6 @@ class Space:
         others = (schedule.find(knob.name) for other, schedule in self._schedules.items() if other != name)
         alike = all(other is None or other.knob.agrees(knob) for other in others)
         return knob if alike else replace(knob, id=f"{name}.{knob.name}")
-
-    def _completed(self, schedule: Schedule, stated: Mapping[str, Value]) -> dict[str, Value] | None:
-        """The first legal config that has all the stated values."""
-        for cfg in itertools.islice(self._walk(schedule, stated), _COMPLETIONS):
-            if not cfg._violations and stated.keys() <= cfg._config.keys():
-                return self._config(cfg)
-        return None
 
     def _error(self, message: str) -> SpaceError:
         return SpaceError(f"{self.origin}: {message}" if self.origin and self.origin not in message else message)

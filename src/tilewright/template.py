@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -193,7 +193,7 @@ class Template:
         return self._source(workload, target, cfg._config, built)
 
     def _source(self, workload: Workload, target: Target, checked: Config, built: str = "") -> Source:
-        text = self._text(workload, target, checked)
+        text, _ = self._rendered(workload, target, checked)
         source_hash = sha256_text(text)
         if source_hash != built and source_hash not in self._checked:
             self._check_module(text)
@@ -203,7 +203,8 @@ class Template:
     def leaking_dims(self, workload: Workload, target: Target, config: Config) -> tuple[str, ...]:
         """Dims whose extent changes the rendered text, and so keeps workloads from sharing one Source.
 
-        Each dim is changed by itself, and the config carried over: knobs keep their values, splits all parts but the outermost.
+        Each dim is changed by itself, and the config carried over: knobs keep their values, splits all parts but the outermost. Extents at which
+        the config would have other knobs, as those of a branch for several tiles, say nothing: another config is another text.
 
         Raises:
             SpaceError: the config is not in the space of this workload and target.
@@ -216,12 +217,14 @@ class Template:
         for changed in sorted({2 * extent, extent + 1, extent + 16, max(1, extent // 2)} - {extent}):
             other = replace(workload, dims={**workload.dims, dim: changed})
             try:
-                yield self._text(other, target, config)
+                text, knobs = self._rendered(other, target, config)
             except (SpaceError, TemplateError):  # that extent does not offer these tiles; the others may
                 continue
+            if knobs == config.keys() - {SCHEDULE}:
+                yield text
 
-    def _text(self, workload: Workload, target: Target, config: Config) -> str:
-        """The canonical text of a config that was checked, or carried over from a workload for which it was."""
+    def _rendered(self, workload: Workload, target: Target, config: Config) -> tuple[str, Set[str]]:
+        """The canonical text of a config that was checked, or carried over from a workload for which it was, and the knobs that it reaches."""
 
         def pick(declared: Declared) -> int:
             return declared.knob.carried(config.get(declared.name))
@@ -235,7 +238,7 @@ class Template:
         except Exception as error:
             raise self.located(error, names, cfg) from error
         lines = [line.rstrip() for line in raw.split("\n")]
-        return "\n".join(lines).strip("\n") + "\n"
+        return "\n".join(lines).strip("\n") + "\n", cfg._config.keys()
 
     def _check_module(self, text: str) -> None:
         try:

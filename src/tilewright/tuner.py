@@ -12,6 +12,7 @@ from tilewright.device import Device
 from tilewright.devices import open_device
 from tilewright.errors import UsageError
 from tilewright.history import LogHistory, default_history, named_history
+from tilewright.inference import inference_note
 from tilewright.interchange.suggested import suggesting
 from tilewright.log import TuningLog
 from tilewright.logfile import refuse_unfit
@@ -110,6 +111,8 @@ def tune(
             if opened.note:
                 observer.note(opened.note)
             asked = parse_workloads(opened, asked_for, workload_set)
+            if opened.spec is not None and (unseen := inference_note(opened.spec, asked)):
+                observer.note(unseen)
             given = (trials, time_s, early_stop)
             limit = DEFAULT_TRIALS * len(asked) if given == (None, None, None) else trials
             lines = TuningLog(log or default_log(opened))

@@ -14,7 +14,9 @@ import pytest
 from tilewright.builder import BuildOutcome, BuildRequest
 from tilewright.cli import main
 from tilewright.errors import ExitCode, SpaceError, TemplateError, UsageError
+from tilewright.inference import inference_note
 from tilewright.library import Operator, find_operator, known_operator
+from tilewright.observer import Observers
 from tilewright.operator import OperatorSpec
 from tilewright.prediction import predicted_us, try_predict
 from tilewright.record import KnobInfo, Measurement, Record, RecordedSpace, Resources, Status
@@ -22,6 +24,7 @@ from tilewright.recorded import Recording
 from tilewright.recorded_operator import operator_of
 from tilewright.target import named_target
 from tilewright.testing import FakeBuilder
+from tilewright.tuner import tune
 from tilewright.workload import parse_key
 
 ROOT = Path(__file__).parents[2]
@@ -88,7 +91,7 @@ def test_a_broken_predict_is_told_before_anything_is_built(
     operator: Callable[..., Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, text: str, said: str, command: str
 ) -> None:
     root = operator(text, plain=PLAIN, tiled=TILED)
-    monkeypatch.setattr("tilewright.commands.check.CompileBuilder", lambda jobs: FakeBuilder(lambda _: pytest.fail("nothing is built")))
+    monkeypatch.setattr("tilewright.commands.check.CompileBuilder", lambda jobs, timeout_s: FakeBuilder(lambda _: pytest.fail("nothing is built")))
     argv = ["check", "op", "-w", "M=64"] if command == "check" else ["tune", "op", "-w", "M=64", "--device", "interpreter"]
     code = main([*argv, *(["--dry-run"] if command == "dry run" else []), "--templates", str(root)])
     err = capsys.readouterr().err
@@ -112,7 +115,7 @@ def test_check_gives_predict_what_builds_need(operator: Callable[..., Path], mon
     def build(request: BuildRequest) -> BuildOutcome:
         return BuildOutcome(status=Status.OK, resources=needs[0])
 
-    monkeypatch.setattr("tilewright.commands.check.CompileBuilder", lambda jobs: FakeBuilder(build))
+    monkeypatch.setattr("tilewright.commands.check.CompileBuilder", lambda jobs, timeout_s: FakeBuilder(build))
     argv = ["check", "op", "-w", "M=64", "--templates", str(root)]
     assert main(argv) == ExitCode.OK
     del needs[0]
@@ -312,3 +315,48 @@ def test_infinity_of_a_predict_is_a_config_that_cannot_run(operator: Callable[..
     spec = find_operator("op", [operator(body("return float('inf')"), plain=PLAIN)]).spec
     workload = parse_key("op:M=64,dtype=float16")
     assert predicted_us(spec, workload, TARGET, {"num_warps": 2}, None) is None
+
+
+MODAL = SPEC.replace('dtypes={"dtype": ("float16",)}', 'dtypes={"dtype": ("float16",)}, layouts={"causal": ("yes", "no")}').replace(
+    'infer=lambda t: {"M": 1}', 'infer=lambda t: {"M": t["x"].shape[0]}'
+)
+
+
+def test_a_mode_that_tensors_do_not_show_is_told_once(
+    operator: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = operator(spec=MODAL)
+    monkeypatch.setattr("tilewright.commands.check.CompileBuilder", lambda jobs, timeout_s: FakeBuilder())
+    hidden = "tilewright.load takes a call of op:M=64,dtype=float16,causal=no for op:M=64,dtype=float16,causal=yes"
+    several = ["-w", "M=64,causal=no", "-w", "M=64,causal=yes", "-w", "M=32,causal=no"]
+    for command in (["check", "op", *several, "--target", "sm_90", "--target", "sm_80"], ["tune", "op", *several, "--dry-run", "--device", "interpreter"]):
+        assert main([*command, "--templates", str(folder)]) == 0, "a note, and no error"
+        (said,) = [line for line in capsys.readouterr().err.splitlines() if "tilewright.load" in line]
+        assert f"{hidden}, and 1 more workload(s) for others: `infer` does not see causal in the tensors; docs/authoring.md" in said
+        assert main([*command[:2], "-w", "M=64", "-w", "M=1", *command[8:], "--templates", str(folder)]) == 0
+        assert "tilewright.load" not in capsys.readouterr().err
+
+
+def test_tune_tells_its_observer_of_such_a_mode(operator: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(Observers, "note", lambda self, text: told.append(text))
+    monkeypatch.setattr("tilewright.tuner.Session", lambda **options: object())
+    with pytest.raises(AttributeError, match="run"):  # an object is no session
+        tune("op", ["M=8,causal=no", "M=4,causal=no"], device="interpreter", templates=[operator(spec=MODAL)])
+    assert ["does not see causal" in text for text in told] == [True]
+
+
+def test_what_infer_makes_of_a_workloads_own_tensors(operator: Callable[..., Path]) -> None:
+    spec = Operator(operator(spec=MODAL) / "op").spec
+    assert inference_note(spec, [spec.workload("M=8"), spec.workload("M=1")]) == ""
+    assert "does not see causal" in inference_note(spec, [spec.workload("M=8"), spec.workload("M=8,causal=no")])
+    broken = replace(spec, infer=lambda tensors: {"M": 1 // 0})
+    assert inference_note(broken, [spec.workload("M=8,causal=no")]) == "", "told where it is asked for"
+    unseen = replace(spec, infer=lambda tensors: {"M": 16, "causal": "no"})
+    assert "does not see M, causal" in inference_note(unseen, [spec.workload("M=8")])
+
+
+@pytest.mark.parametrize("name", ["matmul", "rms_norm", "softmax"])
+def test_shipped_operators_tell_their_workloads_from_tensors(name: str) -> None:
+    spec = find_operator(name).spec
+    assert inference_note(spec, [workload for chosen in spec.workload_sets for workload in spec.workload_set(chosen)]) == ""

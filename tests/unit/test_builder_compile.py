@@ -8,6 +8,7 @@ import pytest
 
 from tilewright.builder import BuildRequest, CompileBuilder
 from tilewright.canonical import sha256_text
+from tilewright.legality import exceeded
 from tilewright.operator import ScalarSpec, TensorSpec
 from tilewright.record import Status
 from tilewright.target import NAMED_TARGETS, named_target
@@ -83,6 +84,40 @@ def launch(a, c):
 )
 
 
+# Two kernels: a sum over columns in stripes of rows, whose parts a kernel of wider and more blocks adds up. Each fits a block's registers; the most
+# registers times the most warps would not.
+STRIPES = (
+    HEAD
+    + """\
+@triton.jit
+def stripes(x_ptr, part_ptr, M, N, ROWS: tl.constexpr, B: tl.constexpr):
+    rows = tl.arange(0, ROWS)[:, None]
+    cols = tl.arange(0, B)[None, :]
+    total = tl.zeros((ROWS, B), tl.float32)
+    for start in range(0, M, ROWS):
+        total += tl.load(x_ptr + (start + rows) * N + tl.program_id(0) * B + cols).to(tl.float32)
+    tl.store(part_ptr + rows * N + tl.program_id(0) * B + cols, total)
+
+
+@triton.jit
+def gather(part_ptr, y_ptr, N, ROWS: tl.constexpr, B: tl.constexpr):
+    cols = tl.program_id(0) * B + tl.arange(0, B)
+    part = tl.load(part_ptr + tl.arange(0, ROWS)[:, None] * N + cols[None, :])
+    tl.store(y_ptr + cols, tl.sum(part, 0).to(tl.float16))
+
+
+def workspace(x, y):
+    return [((WIDE, x.shape[1]), "float32")]
+
+
+def launch(x, y, part):
+    flat = x.view(-1)
+    stripes[(x.shape[1] // 128,)](flat, part, x.shape[0], x.shape[1], ROWS=WIDE, B=128, num_warps=2, enable_fp_fusion=True)
+    gather[(x.shape[1] // 16,)](part, y, x.shape[1], ROWS=WIDE, B=16, num_warps=32, enable_fp_fusion=True)
+"""
+).replace("WIDE", "64")
+
+
 def half(*shape):
     return TensorSpec(shape=shape, dtype="float16")
 
@@ -91,9 +126,10 @@ RMS_ARGUMENTS = (half(64, 1024), half(1024), ScalarSpec(value=1e-6), half(64, 10
 SQUARE = (half(512, 512), half(512, 512), half(512, 512))
 
 
-def make_request(text, arguments, target="sm_90"):
+def make_request(text, arguments, target="sm_90", outputs=0):
     chosen = named_target(target) if isinstance(target, str) else target
-    return BuildRequest(source=Source(text=text, hash=sha256_text(text), schedule="s", template_hash=""), arguments=arguments, target=chosen)
+    source = Source(text=text, hash=sha256_text(text), schedule="s", template_hash="")
+    return BuildRequest(source=source, arguments=arguments, target=chosen, outputs=outputs)
 
 
 @pytest.fixture(scope="module")
@@ -141,10 +177,24 @@ def test_programs_are_of_the_workload_that_is_built_for_though_one_binary_serves
     assert again.cached and again.resources == square.resources
 
 
+def test_of_several_kernels_the_one_that_reads_the_inputs_is_told(builder):
+    outcome = build(builder, STRIPES, (half(256, 1024), half(1024)), "sm_90", 1)
+    needs = outcome.resources
+    assert (outcome.status, outcome.exceeds) == (Status.OK, ()), "each kernel by itself fits a block"
+    assert (needs.programs, needs.num_warps) == (1024 // 128, 2)
+    assert needs.registers * 32 * 32 > 65536, "with the other kernel's warps it would be too much"
+    assert exceeded(needs, named_target("sm_90")) == ()
+    assert needs.shared_memory_bytes >= 32 * 4, "the other kernel's: this one needs none"
+    small = build(builder, STRIPES, (half(256, 1024), half(1024)), replace(named_target("sm_90"), shared_memory_bytes=64), 1)
+    assert small.status is Status.OUT_OF_RESOURCES and "kernel gather needs" in small.message
+    assert small.exceeds == (f"shared memory of a block: {needs.shared_memory_bytes:,} of 64 bytes",)
+
+
 def test_320_kb_of_shared_memory_is_out_of_resources(builder):
     outcome = build(builder, GEMM.replace("num_stages=3", "num_stages=20"), SQUARE)
     assert outcome.status is Status.OUT_OF_RESOURCES and outcome.resources.shared_memory_bytes == 20 * 16384
     assert "327680 bytes" in outcome.message and "232448" in outcome.message
+    assert outcome.exceeds == ("shared memory of a block: 327,680 of 232,448 bytes",)
 
 
 def test_spills_are_known_also_when_triton_has_the_binary_already(builder, cache_dir):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.children.resources import KernelResources, amdgcn_usage, bad_grid, cubin_usage, over_limits, spill_bytes, summary
+from tilewright.children.resources import KernelResources, amdgcn_usage, bad_grid, cubin_usage, main_kernel, over_limits, spill_bytes, summary
 from tilewright.target import named_target
 
 PTXAS_LOG = """\
@@ -53,17 +53,18 @@ def test_amd_metadata():
 
 
 @pytest.mark.parametrize(
-    ("change", "figures"),
+    ("change", "figures", "limit"),
     [
-        ({"shared_memory_bytes": 327680}, ["327680", "232448", "sm_90"]),
-        ({"tensor_memory_columns": 640}, ["640", "512"]),
-        ({"num_warps": 64, "registers": 16}, ["2048", "1024"]),
-        ({"num_warps": 16, "registers": 136}, ["69632", "65536"]),
+        ({"shared_memory_bytes": 327680}, ["327680", "232448", "sm_90"], "shared memory of a block: 327,680 of 232,448 bytes"),
+        ({"tensor_memory_columns": 640}, ["640", "512"], "tensor memory of a block: 640 of 512 columns"),
+        ({"num_warps": 64, "registers": 16}, ["2048", "1024"], "threads of a block: 2,048 of 1,024"),
+        ({"num_warps": 16, "registers": 136}, ["69632", "65536"], "registers of a block: 69,632 of 65,536"),
     ],
 )
-def test_over_limits_names_both_figures(change, figures):
-    (reason,) = over_limits(replace(KERNEL, **change), SM_90)
-    assert all(figure in reason for figure in figures) and "gemm" in reason
+def test_over_limits_names_both_figures(change, figures, limit):
+    (broken,) = over_limits(replace(KERNEL, **change), SM_90)
+    assert all(figure in broken.reason for figure in figures) and "gemm" in broken.reason
+    assert broken.limit == limit
 
 
 def test_the_limits_themselves_are_legal():
@@ -78,7 +79,23 @@ def test_grid_limits():
     assert "65536 blocks along y" in bad_grid(replace(KERNEL, grid=(1, 65536)))
 
 
-def test_summary_is_the_most_of_each_and_adds_the_workspace():
-    other = replace(KERNEL, registers=None, spill_bytes=12, scratch_bytes=100, num_warps=8)
-    most = {"shared_memory_bytes": 1024, "registers": 128, "spill_bytes": 12, "scratch_bytes": 1100, "num_warps": 8, "programs": 8}
-    assert summary([KERNEL, other], 1000) == most
+def test_summary_is_of_the_main_kernel_and_of_what_limits_hold_the_most():
+    gather = replace(KERNEL, name="gather", shared_memory_bytes=2048, registers=200, spill_bytes=12, scratch_bytes=100, num_warps=8, grid=(64, 2))
+    main = replace(KERNEL, input_bytes=100)
+    told = {"shared_memory_bytes": 2048, "registers": 128, "spill_bytes": 12, "scratch_bytes": 1100, "num_warps": 4, "programs": 8}
+    assert summary([main, gather], 1000) == summary([gather, main], 1000) == told
+    assert "registers" not in summary([replace(main, registers=None), gather], 0), "not those of another kernel"
+
+
+@pytest.mark.parametrize(
+    ("main", "other"),
+    [
+        ({"product": True, "input_bytes": 10}, {"input_bytes": 1000, "grid": (4096,)}),  # what rounds an operand before the product
+        ({"input_bytes": 10}, {"output_bytes": 1000, "grid": (4096,), "shared_memory_bytes": 99_999}),  # what adds up the parts of a large result
+        ({"input_bytes": 10, "output_bytes": 5}, {"input_bytes": 10, "grid": (4096,)}),  # the second pass of two over the same rows
+        ({"grid": (8,), "num_warps": 8}, {"grid": (12,)}),
+    ],
+)
+def test_the_main_kernel_is_the_one_that_does_most_of_the_work(main, other):
+    one, two = replace(KERNEL, name="main", **main), replace(KERNEL, name="other", **other)
+    assert main_kernel([one, two]) is main_kernel([two, one]) is one

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
 
 from tilewright.builder import BuildOutcome, BuildRequest
 from tilewright.cli import main
-from tilewright.each_candidate import absent, each_candidate
+from tilewright.each_candidate import absent, distinct_sample, each_candidate
 from tilewright.library import find_operator
 from tilewright.record import Status
 from tilewright.space import Cfg, Space
@@ -73,6 +74,27 @@ def test_a_large_space_is_sampled_and_its_schedules_count_apart() -> None:
     assert all(space.validate(config) == config for config in chosen)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_sample_has_no_config_twice_and_is_all_of_them_where_there_are_no_more(seed: int) -> None:
+    space = Space({"s": declared})
+    everything = {str(config) for config in space.enumerate()}
+    assert len(everything) == 12
+    for n in (1, 7, 11, 12, 13, 1000):
+        drawn = distinct_sample(space, n, random.Random(seed))
+        assert len(drawn) == len({str(config) for config in drawn}) == min(n, 12)
+        assert {str(config) for config in drawn} <= everything
+    assert distinct_sample(space, 7, random.Random(seed)) == distinct_sample(space, 7, random.Random(seed))
+
+
+def test_every_config_is_as_likely_to_be_in_a_sample() -> None:
+    space, rng = Space({"s": declared}), random.Random(0)
+    counts = dict.fromkeys(map(str, space.enumerate()), 0)
+    for _ in range(1200):
+        for config in distinct_sample(space, 3, rng):
+            counts[str(config)] += 1
+    assert min(counts.values()) > 240 and max(counts.values()) < 360, counts  # of 300, whose standard deviation is 15
+
+
 def test_check_each_shows_the_fault_of_a_branch_that_nobody_suggests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,7 +107,7 @@ def test_check_each_shows_the_fault_of_a_branch_that_nobody_suggests(
         broken = "undefined_name" in request.source.text
         return BuildOutcome(status=Status.LAUNCH_ERROR, message="NameError: name 'undefined_name'") if broken else BuildOutcome(status=Status.OK)
 
-    monkeypatch.setattr("tilewright.commands.check.CompileBuilder", lambda jobs: FakeBuilder(build))
+    monkeypatch.setattr("tilewright.commands.check.CompileBuilder", lambda jobs, timeout_s: FakeBuilder(build))
     command = ["check", "branchy", "-w", "N=64", "--templates", str(tmp_path)]
     main([*command, "--json"])
     assert json.loads(capsys.readouterr().out)["checks"][0]["statuses"] == {"ok": 1}
@@ -97,3 +119,10 @@ def test_check_each_shows_the_fault_of_a_branch_that_nobody_suggests(
     out = capsys.readouterr().out
     assert "way=fancy" in out and "undefined_name" in out and "no legal config with it was met: warps=32" in out
     assert main([*command, "--each", "--sample", "3"]) == 2
+    capsys.readouterr()
+    for asked, checked, said in ((9, 9, False), (10, 9, True)):
+        main([*command, "--sample", str(asked), "--json"])
+        (told,) = json.loads(capsys.readouterr().out)["checks"]
+        assert (told["asked"], told["checked"]) == (asked, checked), "3 ways by 3 numbers of warps"
+        main([*command, "--sample", str(asked)])
+        assert ("all 9 legal configs of the space were checked, fewer than the 10 asked for" in capsys.readouterr().out) == said

@@ -169,9 +169,39 @@ def test_doctor_examines_this_machine(capsys: pytest.CaptureFixture[str]) -> Non
         (["tune", "matmul", "--trial", "5"], "tilewright tune: error: unrecognized arguments: --trial 5; did you mean --trials?"),
         (["log", "lint", "l.jsonl", "--jsn=1"], "tilewright log lint: error: unrecognized arguments: --jsn=1; did you mean --json?"),
         (["best", "l.jsonl", "-cover", "M"], "did you mean --cover?"),
+        (["--trials", "5", "tune", "matmul"], "--trials must stand behind the command's name; in front of it only --templates, --seed, --json, --debug may"),
+        (["log", "--tmplates", "x", "stats"], "tilewright log: error: --tmplates must stand behind the command's name"),
+        (["log", "--tmplates", "x", "stats"], "did you mean --templates?"),
+        (["log", "--templates", "x"], "the following arguments are required: ACTION"),
+        (["--templates", "x", "frobnicate"], "invalid choice: 'frobnicate'"),
+        (["log", "--seed", "x", "stats", "l.jsonl"], "tilewright log stats: error: argument --seed: must be a whole number, not 'x'"),
         (["space", "matmul", "-w", "M=1", "more"], "unrecognized arguments: more; `tilewright space --help` lists what it takes"),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_nearest(given: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(given) == ExitCode.USAGE
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["log", "stats", "a.jsonl", "--templates", "x", "--json", "--seed", "3"],
+        ["log", "--templates", "x", "--json", "stats", "a.jsonl", "--seed=3"],
+        ["--json", "--seed", "3", "log", "--templates=x", "stats", "a.jsonl"],
+        ["--templates", "x", "--seed=3", "--json", "log", "stats", "a.jsonl"],
+    ],
+)
+def test_common_options_may_stand_in_front_of_a_command(given: list[str]) -> None:
+    args = make_parser().parse_args(given)
+    assert (args.module, args.logs, args.templates, args.json, args.seed, args.debug) == ("log_stats", [Path("a.jsonl")], [Path("x")], True, 3, False)
+
+
+def test_folders_of_both_places_are_looked_into() -> None:
+    args = make_parser().parse_args(["--templates", "x", "log", "--templates", "y", "stats", "a", "--templates", "z"])
+    assert args.templates == [Path("x"), Path("y"), Path("z")]
+
+
+def test_help_is_given_whatever_stands_before_it(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["log", "--templates", "x", "--help"]) == 0
+    assert capsys.readouterr().out.startswith("usage: tilewright log [-h] ACTION")

@@ -129,7 +129,7 @@ def test_space_without_legal_configs_is_a_no(run: Run, templates: Path) -> None:
         (("space", "axpi", "-w", WORKLOAD), "did you mean 'axpy'?"),
         (("space", "axpy", "-w", "m=1"), "unknown workload parameter 'm'"),
         (("space", "axpy", "-w", "dtype=float32"), "missing dim n"),
-        (("space", "axpy", "-w", WORKLOAD, "-w", WORKLOAD), "give -w once"),
+        (("space", "axpy", "-w", WORKLOAD, "-w", "m=1"), "unknown workload parameter 'm'"),
         (("space", "axpy", "-w", WORKLOAD, "--target", "sm_91"), "did you mean 'sm_9"),
         (("check", "axpy"), "give -w with n=..."),
         (("tune", "axpy"), "nothing to tune"),
@@ -337,6 +337,25 @@ def test_lint_and_stats_of_a_damaged_log(run: Run, templates: Path, tmp_path: Pa
     assert [(row["records"], row["ok"], row["best_us"]) for row in answer["workloads"]] == [(3, 2, 700.0)]
     text = run("log", "stats", log)[1]
     assert "1 sessions (1 without an end), 3 records" in text and "crash: died of SIGSEGV" in text and "num_warps=2" in text
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_stats_tell_what_was_cut_from_what_failed(run: Run, templates: Path, tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if large:
+        monkeypatch.setattr(parts, "LARGE_BYTES", 1)
+    slow = [record(templates, 80.0, index=index, status=Status.CUT, message=f"cut after {index} samples: 80.0 µs is over 3 times 9.5 µs") for index in (0, 1)]
+    left = record(templates, 1.0, index=2, status=Status.CUT, message="the search ended before it was built", measurement=None)
+    write_log(tmp_path / "a.jsonl", [*slow, left, record(templates, 1.0, index=3, status=Status.CRASH, message="died", measurement=None)])
+    answer = json.loads(run("log", "stats", tmp_path / "a.jsonl", "--json")[1])
+    assert answer["statuses"] == {"cut": 3, "crash": 1}
+    assert [(failure["status"], failure["message"]) for failure in answer["failures"]] == [("crash", "died")]
+    assert answer["cut"] == [
+        {"message": "cut after # samples: # µs is over # times # µs", "records": 2},
+        {"message": "the search ended before it was built", "records": 1},
+    ]
+    failed, cut = run("log", "stats", tmp_path / "a.jsonl")[1].split("failed with")[1].split("cut: not wrong")
+    assert "crash: died" in failed and "samples" not in failed
+    assert "2  cut after # samples" in cut and "died" not in cut
 
 
 @pytest.mark.parametrize("large", [False, True])

@@ -88,11 +88,11 @@ def correlation(workload: Workload, resources: Callable[[Config], Resources], na
     return sum((a - middle) * (b - middle) for a, b in zip(one, two, strict=True)) / sum((a - middle) ** 2 for a in one)
 
 
-def test_programs_are_those_of_the_kernel_with_the_largest_blocks():
-    product = KernelResources(name="split", shared_memory_bytes=98304, num_warps=8, warp_size=32, grid=(8, 4, 2), registers=128)
+def test_programs_are_those_of_the_kernel_that_reads_the_operands():
+    product = KernelResources(name="split", shared_memory_bytes=98304, num_warps=8, warp_size=32, grid=(8, 4, 2), registers=128, input_bytes=4096)
     sums = KernelResources(name="sum", shared_memory_bytes=0, num_warps=4, warp_size=32, grid=(4096,), registers=24)
     assert summary([sums, product], 0)["programs"] == summary([product, sums], 0)["programs"] == 64
-    assert summary([sums, replace(sums, grid=(7,), registers=60)], 0)["programs"] == 7
+    assert summary([sums, replace(sums, grid=(7,), registers=60)], 0)["programs"] == 4096
 
 
 def test_records_without_programs_stay_readable_and_none_is_written_where_none_is_known():
@@ -119,16 +119,26 @@ def test_the_grid_tells_the_tile_better_than_registers_and_so_do_the_names_of_kn
         assert correlation(workload, without) >= seeing, workload.key  # names tell its sides, too
 
 
-def test_few_programs_draw_what_a_multiprocessor_can_and_no_more():
-    def estimate(programs: int | None) -> float:
-        held = Resources(shared_memory_bytes=0, registers=32, num_warps=8)
-        found = general_us(flops=2.0**25, bytes_moved=2.0**26, outputs=(4096, 4096), target=H200, dtype="float32", resources=held, programs=programs)
-        assert found is not None
-        return found
+def streaming(programs: int | None = 4096, registers: int = 64, num_warps: int = 8, shared: int = 0, spills: int = 0) -> float:
+    held = Resources(shared_memory_bytes=shared, registers=registers, num_warps=num_warps, spill_bytes=spills)
+    found = general_us(flops=2.0**25, bytes_moved=2.0**26, outputs=(4096, 4096), target=H200, dtype="float32", resources=held, programs=programs)
+    assert found is not None
+    return found
 
-    assert estimate(None) == estimate(4096) == estimate(H200.sm_count)
-    assert estimate(H200.sm_count // 2) == estimate(None)
-    assert estimate(4) > 5 * estimate(None)
+
+def test_a_kernel_that_streams_is_as_fast_as_what_it_has_on_its_way():
+    floor = 2.0**26 / H200.bandwidth_gb_s * 1e-3
+    assert floor < streaming() < 1.5 * floor + 5
+    # Too few programs for the device draw less than its bandwidth, the fewer the less.
+    times = [streaming(programs) for programs in (4, 16, 66, 132, 1056)]
+    assert times == sorted(times, reverse=True) and times[0] > 5 * times[-1]
+    assert streaming(None) == pytest.approx(streaming(132 * 4), rel=0.05)
+    # Few threads hold little, unless their registers or stages in shared memory do.
+    assert streaming(132, num_warps=1) > streaming(132, num_warps=4) > streaming(132, num_warps=8)
+    assert streaming(132, num_warps=1, registers=255) < streaming(132, num_warps=1, registers=40)
+    assert streaming(132, num_warps=1, shared=65536) < streaming(132, num_warps=1)
+    # A little that is spilled costs a little.
+    assert streaming() < streaming(spills=16) < 1.1 * streaming() < streaming(spills=1024)
 
 
 def test_programs_that_stay_for_several_tiles_say_nothing_of_their_size():

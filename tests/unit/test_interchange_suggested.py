@@ -98,7 +98,10 @@ def kernel(): ...
         ("triton.Config({'A': 1}, pre_hook=hook)", "hook is no literal"),
         ("triton.Config({'A': 1}, ir_override='/etc/passwd')", "ir_override changes the launch"),
         ("triton.Config({1: 1})", "1 is no name"),
-        ("triton.Config({'A': [1, 2]})", "neither a number nor a word"),
+        ("triton.Config({'A': [1, 2.5]})", "neither a number nor a word, nor a list of whole numbers"),
+        ("triton.Config({'A': [1, True]})", "neither a number nor a word, nor a list of whole numbers"),
+        ("triton.Config({'A': [1, 'k']})", "neither a number nor a word, nor a list of whole numbers"),
+        ("triton.Config({'A': []})", "neither a number nor a word, nor a list of whole numbers"),
         ("triton.Config([1])", "is no object"),
         ("triton.Config({}, 1, 2, 3, 4, 5, 6)", "arguments by position"),
         ("[triton.Config({'A': a}) for a in range(10**9)]", r"range\(10 \*\* 9\) is no literal"),
@@ -125,10 +128,10 @@ def test_json_of_three_forms(tmp_path: Path) -> None:
         assert [one.values for one in read_configs(path)] == [config]
     path.write_text(json.dumps([{"A": {"B": 1}}, 7, {"kwargs": 1}, {"A": None}]))
     assert [one.refused for one in read_configs(path)] == [
-        "A={'B': 1} is neither a number nor a word",
+        "A={'B': 1} is neither a number nor a word, nor a list of whole numbers (a split's parts) or of words",
         "7 is no object with values by name",
         "kwargs 1 is no object",
-        "A=None is neither a number nor a word",
+        "A=None is neither a number nor a word, nor a list of whole numbers (a split's parts) or of words",
     ]
 
 
@@ -183,6 +186,26 @@ def test_configs_become_points_of_the_space_by_name(tmp_path: Path, space: Space
     assert all(space.validate(config) == config for config in found.configs)
 
 
+def test_a_split_is_taken_as_logs_and_suggest_write_it(tmp_path: Path, space: Space) -> None:
+    logged = {"tile_m": [2, 32], "tile_k": [4, 4, 4], "num_warps": 2, "kind": "plain", "order": ["m", "n"]}
+    path = tmp_path / "configs.json"
+    path.write_text(json.dumps([logged, {**logged, "tile_m": [9, 16]}, {"BLOCK_M": [1, 64]}]))
+    found = matched(path, space, "tile_m=BLOCK_M")
+    assert found.refused == ()
+    assert found.configs[0] == logged
+    assert found.configs[1] == {**logged, "tile_m": [4, 16]}, "of another extent: the outermost part follows"
+    assert found.configs[2]["tile_m"] == [1, 64]
+    text = f"[Config({logged!r})]"
+    assert matched(python(tmp_path, text), space).configs == (logged,)
+
+
+def test_every_config_of_a_space_is_a_suggestion_of_itself(tmp_path: Path, space: Space) -> None:
+    configs = list(space.enumerate())
+    path = tmp_path / "configs.json"
+    path.write_text(json.dumps(configs))
+    assert list(matched(path, space).configs) == configs
+
+
 @pytest.mark.parametrize(
     ("values", "rules", "said"),
     [
@@ -194,7 +217,11 @@ def test_configs_become_points_of_the_space_by_name(tmp_path: Path, space: Space
         ({"kind": "../../etc/passwd"}, [], r"knob 'kind': no candidate is '\.\./\.\./etc/passwd'"),
         ({"num_warps": 4.0}, [], r"knob 'num_warps': no candidate is 4.0"),
         ({"tile_m": 16, "num_warps": 8}, [], r"too many warps"),
-        ({"order": ("n", "n")}, [], r"knob 'order': no candidate is \('n', 'n'\)"),
+        ({"order": ("n", "n")}, [], r"knob 'order': no candidate is \['n', 'n'\]"),
+        ({"tile_m": (2, 128)}, [], r"knob 'tile_m': no candidate is \[2, 128\]; one of"),
+        ({"tile_m": (1, 2, 32)}, [], r"knob 'tile_m': no candidate is \[1, 2, 32\]; one of"),
+        ({"tile_m": (32,)}, [], r"knob 'tile_m': no candidate is \[32\]; one of"),
+        ({"num_warps": (2, 4)}, [], r"knob 'num_warps': no candidate is \[2, 4\]; one of"),
         ({"tile_k_7": 2}, [], r"no candidate is 2 in part 7"),
     ],
 )

@@ -25,10 +25,14 @@ def test_what_it_writes_works_as_it_stands(capsys: pytest.CaptureFixture[str]) -
     assert main(["new", "rope", "--into", "own ops"]) == ExitCode.OK
     said = capsys.readouterr().out
     assert "tilewright tune  rope --templates 'own ops'" in said
+    (steps,) = [line.split("'own ops'")[1].split() for line in said.splitlines() if line.startswith("  tilewright check rope")]
     assert all(line in said.splitlines() for line in ("own ops/rope/spec.py", "own ops/rope/reference.py", "own ops/rope/rows.py.jinja"))
     operator = find_operator("rope", [Path("own ops")])
     assert (operator.spec.name, list(operator.templates)) == ("rope", ["rows"])
     assert main(["check", "rope", "--templates", "own ops", "-w", "rows=5,cols=1000,dtype=bfloat16"]) == ExitCode.OK
+    capsys.readouterr()
+    assert main(["check", "rope", "--templates", "own ops", *steps, "--json"]) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["checks"][0]["run"].keys() == {"right"} and {"--each", "--run"} <= set(steps)
     tuned = ["tune", "rope", "--templates", "own ops", "--workloads", "smoke", "--device", "interpreter", "--trials", "4", "--log", "l.jsonl"]
     assert main(tuned) == ExitCode.OK
     records = [line for line in TuningLog(Path("l.jsonl")).read().lines if isinstance(line, Record)]

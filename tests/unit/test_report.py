@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 from tilewright.observer import Budget, Progress
@@ -88,12 +89,13 @@ def test_the_notes_name_failures_refusals_and_edges() -> None:
         workload=WORKLOAD,
         tier="search",
         best=record(200.0),
-        statuses={Status.OK: 3, Status.CRASH: 2},
+        statuses={Status.OK: 3, Status.CRASH: 2, Status.CUT: 1},
         rejected={"too many registers": 7},
         edges=(Edge(knob="num_warps", value=8, end="last"),),
     )
     notes = "\n".join(end_notes(result(answer)))
-    assert "2 crash of 5 trials" in notes
+    assert "2 crash, 1 cut of 6 trials (cut: right, but over 3 times as slow as the best so far, and not timed to the end)" in notes
+    assert "(cut:" not in "\n".join(end_notes(result(replace(answer, statuses={Status.CRASH: 5}))))
     assert "7 points refused: too many registers" in notes
     assert "num_warps=8 is the last of its candidates" in notes
 

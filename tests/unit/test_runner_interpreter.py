@@ -3,10 +3,12 @@
 import pytest
 
 from tilewright.errors import NoDevice, UsageError
+from tilewright.operator import instead_of
 from tilewright.record import Status
-from tilewright.runner import DeviceRunner, InterpreterRunner, Runner
+from tilewright.runner import DeviceRunner, InterpreterRunner, Runner, refuse_on_interpreter
 from tilewright.target import named_target
 from tilewright.testing import FakeRunner, timed
+from tilewright.workload import Workload
 
 
 def test_a_right_candidate_is_checked_and_timed(interpreter_runner, vector_add):
@@ -96,8 +98,25 @@ def test_vendors_are_checked_too(interpreter_runner, vector_add):
 
 
 def test_bfloat16_is_refused(interpreter_runner, vector_add):
-    with pytest.raises(UsageError, match="float16 or dtype=float32"):
+    with pytest.raises(UsageError, match="use another dtype, or a GPU"):
         interpreter_runner.measure(vector_add.job(workload=vector_add.workload(dtype="bfloat16")))
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "said"),
+    [
+        ({"dtype": ("bfloat16", "float16"), "other": ("float32",)}, "; use dtype=float16, or a GPU"),
+        ({"dtype": ("float32", "bfloat16", "float16"), "other": ("float32",)}, "; use dtype=float32 or dtype=float16, or a GPU"),
+        ({"dtype": ("bfloat16",), "other": ("float32",)}, "; use a GPU: the operator takes no other dtype"),
+    ],
+)
+def test_only_dtypes_that_the_operator_has_are_named(dtypes, said):
+    workload = Workload(operator="o", dims={"n": 1}, dtypes={"dtype": "bfloat16", "other": "float32"})
+    with pytest.raises(UsageError) as raised:
+        refuse_on_interpreter(workload, dtypes)
+    assert str(raised.value).endswith(said)
+    words = instead_of("bfloat16", dtypes).removesuffix(", or a GPU").removeprefix("use ").split(" or ")  # where it is not known whose it is
+    assert sorted(words) == sorted({*dtypes["dtype"], "float32"} - {"bfloat16"})
 
 
 @pytest.mark.parametrize(

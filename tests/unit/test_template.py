@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -246,6 +247,22 @@ x = {{ t.size[-1] }}
     assert template(text + LAUNCH).leaking_dims(WORKLOAD, TARGET, config) == ("N",)
     assert template(text.replace("t.size[-1]", "t.size[0]") + LAUNCH).leaking_dims(WORKLOAD, TARGET, config) == ("M", "N")
     assert template(text.replace("N % 4", "4 % 4") + LAUNCH).leaking_dims(WORKLOAD, TARGET, config) == ()
+
+
+@pytest.mark.parametrize(("extent", "config"), [(64, {"t": 32, "turns": 2}), (32, {"t": 32})])
+def test_a_knob_that_other_extents_lack_or_have_is_no_leak(extent, config):
+    text = """
+    {%- set t = cfg.define_knob("t", [16, 32]) -%}
+    {%- set turns = 1 -%}
+    {%- if cdiv(N, t) > 1 -%}{%- set turns = cfg.define_knob("turns", [1, 2]) -%}{%- endif -%}
+x = {{ t }} * {{ turns }}
+{% if cdiv(N, t) > 1 %}MANY = True{% endif %}
+"""
+    workload = replace(WORKLOAD, dims={**WORKLOAD.dims, "N": extent})
+    assert template(text + LAUNCH).leaking_dims(workload, TARGET, config) == ()
+    # What the text holds besides is seen at the extents that have the same knobs.
+    assert template(text + "n = {{ N }}" + LAUNCH).leaking_dims(workload, TARGET, config) == ("N",)
+    assert template(text.replace("turns = cfg", "other = cfg") + "n = {{ M }}" + LAUNCH).leaking_dims(workload, TARGET, config) == ("M",)
 
 
 def test_load_reads_a_file_and_names_the_schedule_after_it(tmp_path):

@@ -34,3 +34,39 @@ def test_suggestions_are_measured_first(tmp_path: Path, capsys: pytest.CaptureFi
     assert [(config["BM"], config["BN"], config["W"]) for config in configs] == [(64, 64, 8), (128, 256, 8), (128, 128, 8)]
     assert main([*command[:-6], "--map", "W=num_warps"]) == 2
     assert "give the file with --suggest" in capsys.readouterr().err
+
+
+def measured(log: Path) -> list[tuple[object, ...]]:
+    return [(line.config["BM"], line.config["BN"], line.config["W"]) for line in TuningLog(log).read().lines if isinstance(line, Record)]
+
+
+def test_a_finished_search_tries_what_the_log_does_not_have_and_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, log = tmp_path / "configs.py", tmp_path / "log.jsonl"
+    command = ["tune", "recorded_gemm", "-w", "M=4096,N=4096,K=4096", "--device", f"recorded:{RECORDED}", "--search", "descent", "--log", str(log)]
+    assert main([*command, "--trials", "3", "--early-stop", "2"]) == 0
+    searched = measured(log)
+    names = ["--suggest", str(file), "--map", "W=num_warps", "--map", "S=num_stages"]
+    file.write_text(CONFIGS)
+    capsys.readouterr()
+    # Neither trials that are spent nor a patience that is over keep them from being tried.
+    assert main([*command, *names, "--trials", "3", "--early-stop", "2"]) == 0
+    assert "its search was finished; trying the 2 of 2 suggested config(s) that the log does not have" in capsys.readouterr().err
+    assert measured(log) == [*searched, (128, 256, 8), (128, 128, 8)]
+    assert main([*command, *names]) == 0
+    assert "the log has all 2 suggested config(s); --force measures them again" in capsys.readouterr().err
+    assert len(measured(log)) == len(searched) + 2, "trials that are left are for --resume"
+    file.write_text(CONFIGS.replace("(256, 128)", "(256, 64)"))
+    assert main([*command, *names, "--trials", "2"]) == 0
+    assert "trying the 1 of 2" in capsys.readouterr().err
+    assert measured(log)[len(searched) + 2 :] == [(128, 64, 8)]
+    assert main([*command, "--trials", "2"]) == 0
+    assert "suggested" not in capsys.readouterr().err
+
+
+def test_default_only_tries_no_suggestion(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, log = tmp_path / "configs.py", tmp_path / "log.jsonl"
+    file.write_text(CONFIGS)
+    command = ["tune", "recorded_gemm", "-w", "M=4096,N=4096,K=4096", "--device", f"recorded:{RECORDED}", "--log", str(log), "--default-only"]
+    names = ["--suggest", str(file), "--map", "W=num_warps", "--map", "S=num_stages"]
+    assert main([*command, *names]) == 0 and main([*command, *names]) == 0
+    assert measured(log) == [(64, 64, 8)]

@@ -180,7 +180,7 @@ def _stats_of_files(paths: Sequence[Path], note: Callable[[str], None]) -> dict[
     total: Counter[tuple[str, str]] = Counter()
     right: Counter[tuple[str, str]] = Counter()
     statuses: Counter[str] = Counter()
-    failures: Counter[tuple[str, str]] = Counter()
+    others: Counter[tuple[str, str]] = Counter()  # by status and kind of message: failures, and what was cut
     # The name in the first part stays.
     named = sorted((found for answer in folded for found in answer["names"]), key=itemgetter(0), reverse=True)
     names = {(workload, target): name for _, name, workload, target in named}
@@ -196,7 +196,7 @@ def _stats_of_files(paths: Sequence[Path], note: Callable[[str], None]) -> dict[
             if status == "ok":
                 right[workload, target] += number
             else:
-                failures[status, message] += number
+                others[status, message] += number
     started = {session for answer in folded for session in answer["started"]}
     ended = {session for answer in folded for session in answer["ended"]}
     return {
@@ -205,7 +205,7 @@ def _stats_of_files(paths: Sequence[Path], note: Callable[[str], None]) -> dict[
         "vendors": sum(answer["vendor_count"] for answer in folded),
         "spaces": [operator for _, operator in sorted((space for answer in folded for space in answer["spaces"]), key=itemgetter(0))],
         "statuses": dict(ranked(statuses)),
-        "failures": [{"status": status, "message": message, "records": number} for (status, message), number in ranked(failures)],
+        **told_apart(others),
         "races": sum(answer["races"]["count"] for answer in folded),
         "workloads": [row for place in sorted(total) for row in _rows(place, names[place], total[place], right[place], best[place])],
     }
@@ -215,6 +215,17 @@ def failure_kind(message: str) -> str:
     """What failures are counted by: the message's first line, numbers left out, which differ from candidate to candidate."""
     lines = message.strip().splitlines()
     return _NUMBER.sub("#", lines[0]) if lines else "(no message)"
+
+
+def told_apart(counts: Counter[tuple[str, str]]) -> dict[str, list[dict[str, Any]]]:
+    """What did not end `ok`, the most frequent first: failures, and apart from them those that were cut, which did nothing wrong.
+
+    Args:
+        counts: by status and kind of message.
+    """
+    rows = [{"status": status, "message": message, "records": number} for (status, message), number in ranked(counts)]
+    cut = [{"message": row["message"], "records": row["records"]} for row in rows if row["status"] == Status.CUT]
+    return {"failures": [row for row in rows if row["status"] != Status.CUT], "cut": cut}
 
 
 def ranked(counts: Counter[Any]) -> list[tuple[Any, int]]:

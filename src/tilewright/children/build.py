@@ -56,10 +56,11 @@ class Builder:
 
         Args:
             payload: `text`, `hash`, `folder` (for the module's file), `arguments` (JSON forms of tensors and numbers, in launch
-                order) and `target` (attributes of the Target, its backend being the one that compiles).
+                order), `outputs` (how many of these, the last ones, are outputs) and `target` (attributes of the Target, its backend being
+                the one that compiles).
 
         Returns:
-            `status` and `message`; `resources`, `binary` and `files` where everything compiled; `build_s`; `transient` where
+            `status` and `message`; `resources`, `binary`, `files` and `exceeds` (limits) where everything compiled; `build_s`; `transient` where
             another try may end otherwise; `retire` where the module left something in this process that cannot be undone. Or
             `host_fault`, what the machine lacks, in place of a verdict on the module.
         """
@@ -107,7 +108,8 @@ class Builder:
         if not compiled:
             return _failed(Status.LAUNCH_ERROR, "launch: it launched no kernel")
         self._launchers.wanted = [one.kernel for one in compiled.values()]
-        kernels = [one.resources() for one in compiled.values()]
+        first_output = len(arguments) - payload.get("outputs", 0)
+        kernels = [one.resources(arguments[:first_output], arguments[first_output:]) for one in compiled.values()]
         digest = hashlib.sha256()
         for binary in sorted(hashlib.sha256(one.binary).digest() for one in compiled.values()):
             digest.update(binary)
@@ -116,9 +118,10 @@ class Builder:
             "binary": digest.hexdigest(),
             "files": [file for one in compiled.values() for file in one.files],
         }
-        excess = "; ".join(reason for kernel in kernels for reason in over_limits(kernel, target))
+        excess = [broken for kernel in kernels for broken in over_limits(kernel, target)]
         if excess:
-            return {"status": Status.OUT_OF_RESOURCES, "message": excess, **built}
+            exceeds = list(dict.fromkeys(broken.limit for broken in excess))
+            return {"status": Status.OUT_OF_RESOURCES, "message": "; ".join(broken.reason for broken in excess), "exceeds": exceeds, **built}
         refused = "; ".join(filter(None, map(bad_grid, kernels)))
         return {"status": Status.LAUNCH_ERROR if refused else Status.OK, "message": refused, **built}
 

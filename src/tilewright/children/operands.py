@@ -17,7 +17,7 @@ from tilewright.children.buffers import Guarded, copy_exact, differs, finite, to
 from tilewright.children.draw_cost import DrawCost
 from tilewright.children.failure import HostFault, OperatorFault, is_device_memory_error, operator_fault
 from tilewright.children.modules import operator_module
-from tilewright.operator import OperatorSpec, TensorSpec, Tolerance
+from tilewright.operator import OperatorSpec, TensorSpec, Tolerance, instead_of
 from tilewright.roofline import operand_sets, set_bytes
 from tilewright.workload import Workload
 
@@ -115,7 +115,7 @@ class Operands:
         wrong = [name for name, spec in named.items() if isinstance(spec, TensorSpec) and spec.dtype == "bfloat16"]
         if wrong and self._device.type == "cpu":
             fault = f"Triton's interpreter computes bfloat16 wrongly, and {', '.join(wrong)} is of it"
-            raise OperatorFault(f"{self.workload.key}: {fault}; use float16 or float32, or a GPU")
+            raise OperatorFault(f"{self.workload.key}: {fault}; {instead_of('bfloat16', self.spec.dtypes)}")
 
     def advance(self) -> None:
         """Fresh inputs for the next candidate, where their cost allows it; anyway after `spoil`."""

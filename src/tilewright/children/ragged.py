@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from triton import knobs
 
@@ -14,6 +14,9 @@ from tilewright.children.failure import CandidateFailed, OperatorFault
 from tilewright.children.operands import Operands
 from tilewright.record import Status
 from tilewright.workload import Workload
+
+_LONGEST_EXTRA_S: Final = 2.0  # guess: what a further run in the interpreter may cost beside two that are checked and two that are timed
+_SHARE_OF_TIMEOUT: Final = 0.25  # of one that is only checked: two runs before it, and some room for a neighbour that is larger
 
 
 class _OtherBinary(Exception):
@@ -33,6 +36,17 @@ def _no_compiling() -> Iterator[None]:
         yield
     finally:
         knobs.runtime.jit_cache_hook = before
+
+
+def affordable(payload: Mapping[str, Any], run_s: float) -> list[Workload]:
+    """The neighbours that a request names, where a further run is worth its time: else a candidate's own shape must do.
+
+    Args:
+        payload: of the request.
+        run_s: wall time of a run, 0 where it is of no account.
+    """
+    longest_s = _LONGEST_EXTRA_S if payload["timed"] else _SHARE_OF_TIMEOUT * payload["timeout_s"]
+    return [Workload(**named) for named in payload["neighbours"]] if run_s < longest_s else []
 
 
 def check_neighbour(candidate: Candidate, neighbours: Sequence[Workload], operands_of: Callable[[Workload], Operands]) -> str:

@@ -1,4 +1,4 @@
-"""What a compiled kernel needs, read from the texts that compilers and binary tools print, and which limit it breaks."""
+"""What a compiled kernel needs, read from the texts that compilers and binary tools print, which limit it breaks, and which kernel is a launch's main one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,12 @@ _VGPR_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelResources:
-    """What one launch of one kernel needs; None where its binary or log does not say."""
+    """What one launch of one kernel needs; None where its binary or log does not say.
+
+    Attributes:
+        product: whether it multiplies matrices on the device's units for that.
+        input_bytes, output_bytes: of the call's inputs and outputs that the kernel is given, each counted once.
+    """
 
     name: str
     shared_memory_bytes: int
@@ -37,6 +42,22 @@ class KernelResources:
     stack_bytes: int | None = None
     scratch_bytes: int = 0
     tensor_memory_columns: int = 0
+    product: bool = False
+    input_bytes: int = 0
+    output_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excess:
+    """A limit that a kernel breaks.
+
+    Attributes:
+        limit: which, with both figures, as `shared memory of a block: 245,760 of 232,448 bytes`.
+        reason: the same as a sentence, with the kernel's name and what needs less.
+    """
+
+    limit: str
+    reason: str
 
 
 def spill_bytes(ptxas_log: str) -> int | None:
@@ -66,28 +87,39 @@ def amdgcn_usage(assembly: str) -> tuple[int | None, int | None, int | None]:
     return number("vgpr_count"), number("private_segment_fixed_size"), None if spilled is None else spilled * _VGPR_BYTES
 
 
-def over_limits(kernel: KernelResources, target: Any) -> Iterable[str]:
-    """What a launch of the kernel would be refused for, with both figures.
+def over_limits(kernel: KernelResources, target: Any) -> Iterable[Excess]:
+    """What a launch of the kernel would be refused for.
 
     Args:
         kernel: the compiled kernel.
         target: the Target's attributes, as `Target.to_json` has them.
     """
     arch, name = target["arch"], kernel.name
-    if kernel.shared_memory_bytes > target["shared_memory_bytes"]:
-        yield (
-            f"kernel {name} needs {kernel.shared_memory_bytes} bytes of shared memory a block, {arch} has {target['shared_memory_bytes']}; "
-            f"smaller tiles or fewer stages need less"
+    if kernel.shared_memory_bytes > (most := target["shared_memory_bytes"]):
+        yield Excess(
+            limit=f"shared memory of a block: {kernel.shared_memory_bytes:,} of {most:,} bytes",
+            reason=f"kernel {name} needs {kernel.shared_memory_bytes} bytes of shared memory a block, {arch} has {most}; "
+            "smaller tiles or fewer stages need less",
         )
     if kernel.tensor_memory_columns > MAX_TENSOR_MEMORY_COLUMNS:
-        yield f"kernel {name} needs {kernel.tensor_memory_columns} columns of tensor memory, {arch} has {MAX_TENSOR_MEMORY_COLUMNS}; smaller tiles need less"
+        yield Excess(
+            limit=f"tensor memory of a block: {kernel.tensor_memory_columns} of {MAX_TENSOR_MEMORY_COLUMNS} columns",
+            reason=f"kernel {name} needs {kernel.tensor_memory_columns} columns of tensor memory, {arch} has {MAX_TENSOR_MEMORY_COLUMNS}; "
+            "smaller tiles need less",
+        )
     threads = kernel.num_warps * kernel.warp_size
     if threads > MAX_THREADS:
-        yield f"kernel {name} needs {threads} threads a block ({kernel.num_warps} warps of {kernel.warp_size}), {arch} allows {MAX_THREADS}"
+        yield Excess(
+            limit=f"threads of a block: {threads:,} of {MAX_THREADS:,}",
+            reason=f"kernel {name} needs {threads} threads a block ({kernel.num_warps} warps of {kernel.warp_size}), {arch} allows {MAX_THREADS}",
+        )
     if arch.startswith("sm_") and kernel.registers is not None:
         needed = -(-kernel.registers * kernel.warp_size // _REGISTER_UNIT) * _REGISTER_UNIT * kernel.num_warps
         if needed > MAX_BLOCK_REGISTERS:
-            yield f"kernel {name} needs {needed} registers a block ({kernel.registers} a thread), {arch} has {MAX_BLOCK_REGISTERS}"
+            yield Excess(
+                limit=f"registers of a block: {needed:,} of {MAX_BLOCK_REGISTERS:,}",
+                reason=f"kernel {name} needs {needed} registers a block ({kernel.registers} a thread), {arch} has {MAX_BLOCK_REGISTERS}",
+            )
 
 
 def bad_grid(kernel: KernelResources) -> str:
@@ -98,31 +130,37 @@ def bad_grid(kernel: KernelResources) -> str:
     return ""
 
 
-def summary(kernels: Sequence[KernelResources], workspace_bytes: int) -> dict[str, int]:
-    """The largest need over the kernels as `record.Resources` has it, unknown ones left out; scratch that the workspace asks for is added.
+def main_kernel(kernels: Sequence[KernelResources]) -> KernelResources:
+    """The kernel of a launch that does most of its work: docs/decisions/0026.
 
-    Programs are those of the kernel with the most shared memory a block, then the most registers: the one that all other figures are
-    mostly about. A kernel that only adds up another's parts may have far more.
+    A matrix product before what only prepares or gathers for it; then the one that is given most bytes of the call's inputs, of its outputs,
+    and the one with most warps over all programs. One that only adds up another's parts reads no input, though it may have far more programs.
+    """
+    return max(kernels, key=lambda kernel: (kernel.product, kernel.input_bytes, kernel.output_bytes, programs(kernel.grid) * kernel.num_warps))
+
+
+def summary(kernels: Sequence[KernelResources], workspace_bytes: int) -> dict[str, int]:
+    """What some kernels need, one or more, as `record.Resources` has it; what is not known is left out.
+
+    Registers, warps and programs are those of the main kernel; what a limit or the memory has to hold is the most over all of them, scratch
+    with what the workspace asks for.
     """
 
     def most(values: Iterable[int | None]) -> int | None:
         known = [value for value in values if value is not None]
         return max(known) if known else None
 
+    main = main_kernel(kernels)
     figures = {
         "shared_memory_bytes": most(kernel.shared_memory_bytes for kernel in kernels),
-        "registers": most(kernel.registers for kernel in kernels),
+        "registers": main.registers,
         "spill_bytes": most(kernel.spill_bytes for kernel in kernels),
         "stack_bytes": most(kernel.stack_bytes for kernel in kernels),
         "scratch_bytes": workspace_bytes + (most(kernel.scratch_bytes for kernel in kernels) or 0),
-        "num_warps": most(kernel.num_warps for kernel in kernels),
-        "programs": programs(max(kernels, key=_block_needs).grid) if kernels else None,
+        "num_warps": main.num_warps,
+        "programs": programs(main.grid),
     }
     return {name: value for name, value in figures.items() if value is not None}
-
-
-def _block_needs(kernel: KernelResources) -> tuple[int, int, int]:
-    return kernel.shared_memory_bytes, (kernel.registers or 0) * kernel.num_warps, programs(kernel.grid)
 
 
 def programs(grid: Sequence[int]) -> int:

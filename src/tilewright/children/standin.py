@@ -11,8 +11,9 @@ import importlib
 import io
 import json
 import os
+import re
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +32,8 @@ from tilewright.children.resources import KernelResources, amdgcn_usage, cubin_u
 
 _SIDE_FILE: Final = "tilewright.json"  # in Triton's cache, beside the kernel's binary
 _LOG_CHARS: Final = 64 * 1024  # a log of `ptxas -v` has some 100 characters a function; a failed ptxas prints the whole PTX
+# A product of matrices in Triton's GPU dialects, whichever unit computes it: tt.dot, tt.dot_scaled, ttng.warp_group_dot, ttng.tc_gen5_mma.
+_PRODUCT: Final = re.compile(r"\btt(?:ng)?\.(?:warp_group_)?(?:dot|tc_gen5_mma)")
 # Variables with these prefixes may steer Triton, LLVM or ptxas, bar those that say where to put or what to print.
 _PREFIXES: Final = ("TRITON_", "LLVM_", "MLIR_", "AMDGCN_", "NVPTX_", "PTXAS_", "DISABLE_", "ENABLE_", "USE_IR_LOC", "ALLOW_LHS_TMEM")
 _HARMLESS: Final = frozenset(
@@ -90,11 +93,12 @@ class _Tail(io.TextIOBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A kernel that `launch` would have launched, its grid, and bytes that ptxas spilled (None for AMD)."""
+    """A kernel that `launch` would have launched, its grid, bytes that ptxas spilled (None for AMD), and the storages of tensors it is given."""
 
     kernel: Any
     grid: tuple[int, ...]
     spill_bytes: int | None
+    storages: frozenset[int]
 
     @property
     def binary(self) -> bytes:
@@ -106,8 +110,8 @@ class Compiled:
         """Paths of what Triton's cache holds of it."""
         return sorted(str(path) for path in self.kernel.metadata_group.values())
 
-    def resources(self) -> KernelResources:
-        """What a launch needs."""
+    def resources(self, inputs: Sequence[Any] = (), outputs: Sequence[Any] = ()) -> KernelResources:
+        """What a launch needs, and how much of the call's inputs and outputs it is given."""
         metadata = self.kernel.metadata
         registers = stack = None
         spilled = self.spill_bytes
@@ -128,7 +132,15 @@ class Compiled:
             spill_bytes=spilled,
             scratch_bytes=sum(sizes) * programs(self.grid) * (getattr(metadata, "num_ctas", 1) or 1),
             tensor_memory_columns=getattr(metadata, "tmem_size", 0) or 0,
+            product=_PRODUCT.search(self.kernel.asm.get("ttgir", "")) is not None,
+            input_bytes=self._given_bytes(inputs),
+            output_bytes=self._given_bytes(outputs),
         )
+
+    def _given_bytes(self, arguments: Sequence[Any]) -> int:
+        """Bytes of those of the call's tensors that the kernel is given, whole or in part, as such or under another view."""
+        given = {storage: tensor for tensor in _tensors(arguments) if (storage := _storage(tensor)) in self.storages}
+        return sum(tensor.numel() * tensor.element_size() for tensor in given.values())
 
     def _cubin_usage(self) -> tuple[int | None, int | None]:
         path = next((path for path in self.files if path.endswith(".cubin")), None)
@@ -172,10 +184,11 @@ class Collector:
         except Exception as error:
             raise CompileFailed(str(error)) from error
         blocks = grid({**dict(zip(function.arg_names, args, strict=False)), **kwargs}) if callable(grid) else grid
-        compiled = Compiled(kernel=kernel, grid=tuple(int(extent) for extent in blocks), spill_bytes=self._spills.get(kernel.hash))
+        launched, given = tuple(int(extent) for extent in blocks), frozenset(map(_storage, _tensors((*args, *kwargs.values()))))
         known = self._compiled.get(kernel.hash)
-        if known is None or programs(known.grid) < programs(compiled.grid):
-            self._compiled[kernel.hash] = compiled
+        if known is not None:  # launched again: the largest grid, and all that it is ever given
+            launched, given = max(known.grid, launched, key=programs), known.storages | given
+        self._compiled[kernel.hash] = Compiled(kernel=kernel, grid=launched, spill_bytes=self._spills.get(kernel.hash), storages=given)
         return kernel
 
     def _compile(self, source: Any, target: Any = None, options: Any = None, **more: Any) -> Any:
@@ -202,6 +215,22 @@ class Collector:
         self._printed.text = ""
         with _setting(knobs.compilation, "always_compile", True):
             return self._really_compile(source, target=target, options=options, **more)
+
+
+def _tensors(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors among a launch's arguments, those in tuples and behind descriptors too."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            yield value
+        elif isinstance(value, tuple | list):
+            yield from _tensors(value)
+        elif isinstance(base := getattr(value, "base", None), torch.Tensor):  # a TensorDescriptor, also Gluon's
+            yield base
+
+
+def _storage(tensor: torch.Tensor) -> int:
+    """What a tensor has in common with its views. Without memory, its address tells nothing."""
+    return int(tensor.untyped_storage()._cdata)
 
 
 def import_compiler() -> None:

@@ -28,7 +28,7 @@ from tilewright.children.failure import CandidateFailed, OperatorFault, classify
 from tilewright.children.launchers import remember_launchers
 from tilewright.children.operands import Operands
 from tilewright.children.racing import Race
-from tilewright.children.ragged import check_neighbour
+from tilewright.children.ragged import affordable, check_neighbour
 from tilewright.children.rest import Rest, Stages, ms_since, rss_bytes
 from tilewright.children.sensors import Sensors
 from tilewright.children.stock import Stock
@@ -42,7 +42,6 @@ from tilewright.workload import Workload
 
 Payload = Mapping[str, Any]
 
-_LONGEST_EXTRA_S: Final = 2.0  # guess: what a further run in the interpreter may cost
 _LEAK_BYTES: Final = 64 * 2**20  # guess: more than a library's workspace for a stream (cuBLAS on Hopper: 32 MiB)
 
 
@@ -145,7 +144,7 @@ class Workbench:
         os._exit(0)
 
     def measure(self, payload: Payload) -> dict[str, Any]:
-        """Check a candidate, then time it."""
+        """Check a candidate, then time it, unless it is only to be checked."""
 
         def measure(operands: Operands, result: dict[str, Any]) -> None:
             began = time.perf_counter()
@@ -155,13 +154,12 @@ class Workbench:
                 call = candidate.checked_call(operands, scratch)
                 verdict = self._checked(operands, result, call, scratch, repeatable=not candidate.atomics)
                 began = time.perf_counter()
-                # A run in the interpreter may take seconds; then its own shape must do.
-                affordable = not self._interpreted or verdict.run_s < _LONGEST_EXTRA_S
-                neighbours = [Workload(**named) for named in payload["neighbours"]] if affordable else []
+                neighbours = affordable(payload, verdict.run_s if self._interpreted else 0.0)  # interpreted, a run may take seconds
                 result["check"]["ragged"] = check_neighbour(candidate, neighbours, lambda workload: self._stock.neighbour(payload, workload))
                 result["phases_ms"]["ragged"] = ms_since(began)
-                calls = [candidate.call(arguments, scratch) for arguments in operands.sets()]
-                self._time(operands, result, call, calls, verdict.run_s, payload["cut_above_us"])
+                if payload["timed"]:
+                    calls = [candidate.call(arguments, scratch) for arguments in operands.sets()]
+                    self._time(operands, result, call, calls, verdict.run_s, payload["cut_above_us"])
 
         return self._run(payload, measure)
 

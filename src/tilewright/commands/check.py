@@ -5,48 +5,57 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Final
 
 from tilewright.builder import CompileBuilder
 from tilewright.commands.output import emit, emit_json, note, table
+from tilewright.commands.tried import TRIED, tried_cells, tried_lines
 from tilewright.errors import ExitCode, UsageError
+from tilewright.inference import inference_note
 from tilewright.legality import Legality, Verdict, check, summarize
-from tilewright.library import find_operator
+from tilewright.library import Operator, find_operator
 from tilewright.report import format_config
-from tilewright.target import named_target
+from tilewright.target import DEFAULT_TARGET, named_target
 from tilewright.timeouts import Timeouts
+from tilewright.tryout import Tryouts
 
-DEFAULT_TARGET: Final = "sm_90"
 # Rows of one target's table of configs; `--json` has them all. guess: what fits a screen.
 MOST_ROWS: Final = 24
 
 
 def run(args: argparse.Namespace) -> ExitCode:
-    """Compile, and say what each target cannot run."""
+    """Compile, run where that is asked for, and say what each target cannot run, and what is wrong."""
+    if args.run_timeout is not None and not args.run:
+        raise UsageError("--run-timeout is of runs in the interpreter: give --run too")
     operator = find_operator(args.operator, args.templates)
     if not args.workloads:
         raise UsageError(f"check needs a workload: give -w with {', '.join(f'{dim}=...' for dim in operator.spec.dims)}")
     workloads = [operator.workload(text) for text in args.workloads]
+    if unseen := inference_note(operator.spec, workloads):
+        note(unseen)
     targets = [named_target(name) for name in args.targets or [DEFAULT_TARGET]]
     reports: list[Legality] = []
     jobs = args.jobs or max(1, len(os.sched_getaffinity(0)) - 1)
-    with closing(CompileBuilder(jobs, timeout_s=Timeouts(compile=args.compile_timeout).compile_s)) as builder:
+    timeouts = Timeouts(compile=args.compile_timeout, run=args.run_timeout)
+    with ExitStack() as stack:
+        builder = stack.enter_context(closing(CompileBuilder(jobs, timeout_s=timeouts.compile_s)))
+        tryouts = stack.enter_context(Tryouts(operator, seed=args.seed, timeouts=timeouts, say=note)) if args.run else None
         for workload in workloads:
             for target in targets:
-                note(f"compiling {workload.key} for {target.arch}")
-                reports.append(check(operator, workload, target, builder, sample=args.sample, each=args.each, seed=args.seed))
+                note(f"compiling {workload.key} for {target.arch}{', and running it in the interpreter' if tryouts else ''}")
+                reports.append(check(operator, workload, target, builder, sample=args.sample, each=args.each, seed=args.seed, tryouts=tryouts))
     if args.json:
         emit_json({"operator": operator.name, "checks": [report.to_json() for report in reports]})
     else:
-        _print(reports)
-    return ExitCode.OK if all(report.legal for report in reports) else ExitCode.FAILED
+        _print(operator, reports, ran=args.run)
+    return ExitCode.OK if all(report.legal and not report.faulty for report in reports) else ExitCode.FAILED
 
 
-def _print(reports: Sequence[Legality]) -> None:
-    headers = ("workload", "target", "checked", "legal", "shared memory", "limit", "registers", "spilled bytes", "not legal because")
+def _print(operator: Operator, reports: Sequence[Legality], *, ran: bool) -> None:
+    headers = ["workload", "target", "checked", "legal", "shared memory", "limit", "registers", "spilled bytes", "not legal because"]
     rows = [
-        (
+        [
             report.workload.key,
             report.target.arch,
             len(report.verdicts),
@@ -56,35 +65,19 @@ def _print(reports: Sequence[Legality]) -> None:
             report.most("registers"),
             report.most("spill_bytes"),
             ", ".join(f"{reason} ({number})" for reason, number in summarize(report.verdicts).items()) or "-",
-        )
+        ]
         for report in reports
     ]
+    if ran:
+        headers.insert(4, "run")
+        for row, report in zip(rows, reports, strict=True):
+            row.insert(4, ", ".join(f"{number} {verdict}" for verdict, number in report.tried.most_common()) or "-")
     emit(table(headers, rows))
     for report in reports:
         emit(f"\n{report.workload.key} on {report.target.arch}, {report.target.name}")
-        # Those that are not legal first: they are what one looks for.
-        verdicts = sorted(report.verdicts, key=lambda verdict: verdict.legal)
-        emit(
-            table(
-                ("verdict", "shared", "registers", "spilled", "config"),
-                [
-                    (
-                        "legal" if verdict.legal else "exceeds a limit" if verdict.exceeds else str(verdict.status),
-                        verdict.resources and verdict.resources.shared_memory_bytes,
-                        verdict.resources and verdict.resources.registers,
-                        verdict.resources and verdict.resources.spill_bytes,
-                        format_config(verdict.config),
-                    )
-                    for verdict in verdicts[:MOST_ROWS]
-                ],
-                indent="  ",
-            )
-        )
-        if len(verdicts) > MOST_ROWS:
-            emit(f"  and {len(verdicts) - MOST_ROWS} more: --json has them all")
-        for verdict in verdicts[:MOST_ROWS]:
-            if not verdict.legal:
-                emit(f"  {format_config(verdict.config)}\n    {_reason(verdict)}")
+        _print_configs(operator, report, ran=ran)
+        if report.asked is not None and len(report.verdicts) < report.asked:
+            emit(f"  all {len(report.verdicts):,} legal configs of the space were checked, fewer than the {report.asked:,} asked for")
         if report.absent:
             shown = f"{', '.join(report.absent[:MOST_ROWS])}{', ...' if len(report.absent) > MOST_ROWS else ''}"
             emit(f"  not checked, as no legal config with it was met: {shown}")
@@ -92,6 +85,40 @@ def _print(reports: Sequence[Legality]) -> None:
             emit(f"  {dim}: its extent changes the rendered text of {number} of these, which other extents then cannot share")
 
 
+def _print_configs(operator: Operator, report: Legality, *, ran: bool) -> None:
+    """The configs of one report, those first that are what one looks for: not legal, or not right."""
+    verdicts = sorted(report.verdicts, key=lambda verdict: verdict.legal and not _faulty(verdict))
+    headers = ["verdict", "shared", "registers", "spilled", "config"]
+    rows = [
+        [
+            "legal" if verdict.legal else "exceeds a limit" if verdict.exceeds else str(verdict.status),
+            verdict.resources and verdict.resources.shared_memory_bytes,
+            verdict.resources and verdict.resources.registers,
+            verdict.resources and verdict.resources.spill_bytes,
+            format_config(verdict.config),
+        ]
+        for verdict in verdicts[:MOST_ROWS]
+    ]
+    if ran:
+        headers[1:1] = TRIED
+        for row, verdict in zip(rows, verdicts, strict=False):
+            row[1:1] = tried_cells(verdict.tryout)
+    emit(table(headers, rows, indent="  "))
+    if len(verdicts) > MOST_ROWS:
+        emit(f"  and {len(verdicts) - MOST_ROWS} more: --json has them all")
+    for verdict in verdicts[:MOST_ROWS]:
+        if not verdict.legal or _faulty(verdict):
+            emit(f"  {format_config(verdict.config)}\n    {_reason(verdict)}")
+    for line in tried_lines(operator, report) if ran else ():
+        emit(f"  {line}")
+
+
+def _faulty(verdict: Verdict) -> bool:
+    return verdict.tryout is not None and verdict.tryout.faulty
+
+
 def _reason(verdict: Verdict) -> str:
+    if verdict.legal and verdict.tryout is not None:
+        return f"{verdict.tryout.status}: {verdict.tryout.message.strip()}".replace("\n", "\n    ")
     said = verdict.message.strip().splitlines()
     return "; ".join(verdict.exceeds) or (said[-1] if said else str(verdict.status))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from tilewright.best import best_of
 from tilewright.bulk.parts import is_large
-from tilewright.bulk.stats import failure_kind, ranked, stats_of_files
+from tilewright.bulk.stats import failure_kind, ranked, stats_of_files, told_apart
 from tilewright.commands.failure_examples import add_examples, example_text, failed_records
 from tilewright.commands.logs import read_logs
 from tilewright.commands.output import emit, emit_json, note, table
@@ -17,6 +17,8 @@ from tilewright.errors import ExitCode
 from tilewright.formats import format_config, format_us
 from tilewright.record import Line, RaceRecord, Record, RecordedSpace, Status, VendorRecord
 from tilewright.state import LogState
+
+_CUT: Final = "cut: not wrong, but too slow to be timed to the end, or left when the search ended"
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -39,6 +41,8 @@ def run(args: argparse.Namespace) -> ExitCode:
         emit("\n" + table(("status", "records"), answer["statuses"].items()))
     if answer["failures"]:
         emit("\n" + _failures(answer["failures"]))
+    if answer["cut"]:
+        emit("\n" + table(("records", _CUT), [(cut["records"], cut["message"]) for cut in answer["cut"]]))
     if answer["workloads"]:
         rows = [
             (row["workload"], row["target"], row["protocol"], row["records"], row["ok"], format_us(row["best_us"]), row["best"] and format_config(row["best"]))
@@ -59,7 +63,7 @@ def sum_up(lines: tuple[Line, ...]) -> dict[str, Any]:
     """The answer, from all lines at once."""
     state = LogState.of(lines)
     records = [line for line in lines if isinstance(line, Record)]
-    failures = Counter((record.status, failure_kind(record.message)) for record in records if record.status is not Status.OK)
+    others = Counter((str(record.status), failure_kind(record.message)) for record in records if record.status is not Status.OK)
     return {
         "sessions": {
             "count": sum(session.start is not None for session in state.sessions.values()),
@@ -69,7 +73,7 @@ def sum_up(lines: tuple[Line, ...]) -> dict[str, Any]:
         "vendors": sum(isinstance(line, VendorRecord) for line in lines),
         "spaces": [line.operator for line in lines if isinstance(line, RecordedSpace)],
         "statuses": {str(status): count for status, count in ranked(Counter(record.status for record in records))},
-        "failures": [{"status": str(status), "message": message, "records": count} for (status, message), count in ranked(failures)],
+        **told_apart(others),
         "races": sum(isinstance(line, RaceRecord) for line in lines),
         "workloads": _workloads(records, [line for line in lines if isinstance(line, RaceRecord)]),
     }

@@ -26,6 +26,8 @@ def run(args: argparse.Namespace) -> ExitCode:
 an operator that works: y = 2 x. Make of it what you want; docs/authoring.md is the reference. Then
 
   tilewright space {args.name} {options} -w rows=64,cols=4096
-  tilewright check {args.name} {options} -w rows=64,cols=4096
-  tilewright tune  {args.name} {options} --workloads smoke""")
+  tilewright check {args.name} {options} -w rows=5,cols=1000 --each --run
+  tilewright tune  {args.name} {options} --workloads smoke
+
+the second after each change: every candidate once, compiled, run in Triton's interpreter and compared with the reference; no GPU""")
     return ExitCode.OK

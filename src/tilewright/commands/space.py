@@ -1,52 +1,169 @@
-"""`tilewright space`: what a template declares for one workload, counted and listed."""
+"""`tilewright space`: what a template declares for a workload, counted and listed."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
 
 from tilewright.commands.output import emit, emit_json, table
-from tilewright.errors import ExitCode, UsageError
-from tilewright.library import find_operator
+from tilewright.errors import ExitCode
+from tilewright.library import Operator, find_operator
+from tilewright.points import SpaceCount
 from tilewright.report import format_config
-from tilewright.target import named_target
+from tilewright.space import Space
+from tilewright.suggestion import PassedOver
+from tilewright.tally import total
+from tilewright.target import Target, named_target
+from tilewright.workload import Workload
+
+_SUBTREES: Final = "a subtree is all points with the same values of the knobs up to a require: passed over at once, its size unknown, as knobs are conditional"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _View:
+    """A space, counted.
+
+    Attributes:
+        counts: by schedule.
+        suggested: how many suggestions each schedule states.
+        passed: those of them that are left out.
+        configs: the first legal ones, as many as were asked for.
+    """
+
+    workload: Workload
+    space: Space
+    counts: Mapping[str, SpaceCount]
+    whole: SpaceCount
+    suggested: Mapping[str, int]
+    passed: Sequence[PassedOver]
+    configs: Sequence[dict[str, Any]]
+
+    @property
+    def default(self) -> dict[str, Any] | None:
+        """The default schedule; None of an empty space."""
+        return self.space.default() if self.whole.legal else None
+
+    def left(self, schedule: str) -> int:
+        """How many of a schedule's suggestions are left out."""
+        return sum(passed.schedule == schedule for passed in self.passed)
+
+    def to_json(self, operator: Operator, target: Target) -> dict[str, Any]:
+        """Plain JSON values."""
+        return {
+            "operator": operator.name,
+            "workload": self.workload.key,
+            "target": target.arch,
+            **_sizes(self.whole),
+            "schedules": [
+                {"name": name, **_sizes(count), "suggestions": self.suggested[name], "passed_over": self.left(name)} for name, count in self.counts.items()
+            ],
+            "knobs": [{"name": knob.name, "id": knob.id, "kind": knob.kind, "candidates": list(knob.values)} for knob in self.space.knobs],
+            "passed_over": [{"schedule": passed.schedule, "suggestion": dict(passed.stated), "reasons": dict(passed.reasons)} for passed in self.passed],
+            "default": self.default,
+            "configs": list(self.configs),
+        }
+
+
+def _sizes(count: SpaceCount) -> dict[str, Any]:
+    return {"legal": count.legal, "points": count.points, "rejected": dict(count.rejected), "cuts": dict(count.cuts)}
 
 
 def run(args: argparse.Namespace) -> ExitCode:
     """Count the legal configs, say why the others are not, list some."""
-    if len(args.workloads) != 1:
-        raise UsageError(f"space looks at one workload, not {len(args.workloads)}: give -w once")
     operator = find_operator(args.operator, args.templates)
-    workload = operator.spec.workload(args.workloads[0])
+    workloads = list(dict.fromkeys(operator.spec.workload(text) for text in args.workloads))
     target = named_target(args.target)
-    space = operator.space(workload, target)
-    count = space.count()
-    listed = list(itertools.islice(space.enumerate(), args.list))
+    views = [_look(operator, workload, target, args.list) for workload in workloads]
     if args.json:
-        answer: dict[str, Any] = {
-            "operator": operator.name,
-            "workload": workload.key,
-            "target": target.arch,
-            "legal": count.legal,
-            "points": count.points,
-            "rejected": dict(count.rejected),
-            "cuts": dict(count.cuts),
-            "knobs": [{"name": knob.name, "id": knob.id, "kind": knob.kind, "candidates": list(knob.values)} for knob in space.knobs],
-            "default": space.default() if count.legal else None,
-            "configs": listed,
-        }
-        emit_json(answer)
-        return ExitCode.OK if count.legal else ExitCode.FAILED
-    points = "" if count.points is None else f" of {count.points:,} points"
-    emit(f"{workload.key} on {target.arch}: {count.legal:,} legal configs{points}")
+        answers = [view.to_json(operator, target) for view in views]
+        emit_json(answers[0] if len(answers) == 1 else {"operator": operator.name, "target": target.arch, "spaces": answers})
+    elif len(views) == 1:
+        emit(f"{views[0].workload.key} on {target.arch}: {_legal(views[0].whole)}")
+        _print(views[0])
+    else:
+        _print_summary(views, target)
+    return ExitCode.OK if all(view.whole.legal for view in views) else ExitCode.FAILED
+
+
+def _look(operator: Operator, workload: Workload, target: Target, listed: int) -> _View:
+    space = operator.space(workload, target)
+    counts = space.counts()
+    stated = space.stated()
+    return _View(
+        workload=workload,
+        space=space,
+        counts=counts,
+        whole=total(counts),
+        suggested={name: len(suggestions) for name, suggestions in stated.items()},
+        passed=space.passed_over(),
+        configs=list(itertools.islice(space.enumerate(), listed)),
+    )
+
+
+def _legal(count: SpaceCount) -> str:
+    return f"{count.legal:,} legal configs" + ("" if count.points is None else f" of {count.points:,} points")
+
+
+def _print_summary(views: Sequence[_View], target: Target) -> None:
+    """A line for each of several workloads."""
+    rows = [
+        (
+            view.workload.key,
+            view.whole.legal,
+            view.whole.points,
+            ", ".join(f"{name} {count.legal:,}" for name, count in view.counts.items()),
+            f"{sum(view.suggested.values()) - len(view.passed)} of {sum(view.suggested.values())}",
+            format_config(view.default) if view.default else "-",
+        )
+        for view in views
+    ]
+    emit(table(("workload", "legal", "points", "legal by schedule", "suggestions that fit", "default"), rows))
+    for view in views:
+        if view.configs:
+            emit(f"\n{view.workload.key} on {target.arch}")
+            _print_configs(view)
+    emit("\none -w alone shows its knobs, what refuses the other points, and the suggestions that are passed over")
+
+
+def _print(view: _View) -> None:
+    space, several = view.space, len(view.counts) > 1
     emit("\n" + table(("knob", "kind", "candidates"), [(knob.id, knob.kind, " ".join(map(str, knob.values))) for knob in space.knobs]))
-    reasons = [(reason, f"{number:,} points") for reason, number in count.rejected.items()]
-    reasons += [(reason, f"{number:,} subtrees of unknown size") for reason, number in count.cuts.items()]
-    if reasons:
-        emit("\n" + table(("refused because", "how many"), reasons))
-    if count.legal:
-        emit(f"\ndefault: {format_config(space.default())}")
-    for index, config in enumerate(listed):
+    if several:
+        fitting = {name: f"{number - view.left(name)} of {number}" for name, number in view.suggested.items()}
+        rows = [(name, count.legal, count.points, fitting[name]) for name, count in view.counts.items()]
+        emit("\n" + table(("schedule", "legal", "points", "suggestions that fit"), rows))
+    refused = list(_refused(view.counts))
+    if refused:
+        headers = ("schedule", "refused because", "how many")
+        emit("\n" + (table(headers, refused) if several else table(headers[1:], [row[1:] for row in refused])))
+        if view.whole.cuts:
+            emit(_SUBTREES)
+    if view.passed:
+        emit("\nsuggestions passed over")
+        for passed in view.passed:
+            emit(f"  {f'{passed.schedule}: ' if several else ''}{passed.text}\n    {_why(passed)}")
+    if view.default is not None:
+        emit(f"\ndefault: {format_config(view.default)}")
+    _print_configs(view)
+
+
+def _print_configs(view: _View) -> None:
+    for index, config in enumerate(view.configs):
         emit(f"{index:>6}  {format_config(config)}")
-    return ExitCode.OK if count.legal else ExitCode.FAILED
+
+
+def _refused(counts: Mapping[str, SpaceCount]) -> Iterator[tuple[str, str, str]]:
+    for name, count in counts.items():
+        for reason, number in count.rejected.items():
+            yield name, reason, f"{number:,} points"
+        for reason, number in count.cuts.items():
+            yield name, reason, f"{number:,} subtree{'' if number == 1 else 's'}"
+
+
+def _why(passed: PassedOver) -> str:
+    """The reasons; where knobs are left open, how many of the ways to fill them each refuses."""
+    reasons = list(passed.reasons.items())
+    return reasons[0][0] if len(reasons) == 1 else "; ".join(f"{reason} ({number:,} completions)" for reason, number in reasons)

@@ -12,6 +12,7 @@ from tilewright.device import Device
 from tilewright.devices import open_device
 from tilewright.errors import ExitCode, UsageError
 from tilewright.estimate import estimate_for
+from tilewright.inference import inference_note
 from tilewright.interchange.suggested import suggesting
 from tilewright.logfile import refuse_unfit
 from tilewright.prediction import try_predict
@@ -83,6 +84,8 @@ def _dry_run(args: argparse.Namespace) -> ExitCode:
         if device.note:
             note(device.note)
         workloads = parse_workloads(device, args.workloads, args.workload_set)
+        if device.spec is not None and (unseen := inference_note(device.spec, workloads)):
+            note(unseen)
         refuse_unfit(args.log or default_log(device))
         unlimited = args.trials is None and args.time is None and args.early_stop is None
         plan: dict[str, Any] = {

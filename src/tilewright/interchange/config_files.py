@@ -49,7 +49,7 @@ def read_configs(path: Path) -> tuple[GivenConfig, ...]:
 
     Nothing is executed: of a Python file, calls of `Config` are looked for, whose arguments are literals, or the variables of list
     comprehensions over literals. JSON is a list of objects, or an object of objects such as vLLM's files: `{"kwargs": {...}, "num_warps": 4}`
-    or all in one.
+    or all in one. A split is its innermost part, or a list of all parts, as logs and `cfg.suggest` have it.
 
     Raises:
         UsageError: there is no such file, it cannot be parsed, or it has no config.
@@ -114,9 +114,11 @@ def _plain(name: object, value: Any) -> Plain:
         raise _Unreadable(f"{ascii(name)[:60]} is no name")
     if isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, list | tuple) and value and all(isinstance(word, str) for word in value):
+    words = isinstance(value, list | tuple) and all(isinstance(word, str) for word in value)
+    parts = isinstance(value, list | tuple) and all(isinstance(part, int) and not isinstance(part, bool) for part in value)
+    if value and (words or parts):
         return tuple(value)
-    raise _Unreadable(f"{name}={ascii(value)[:60]} is neither a number nor a word")
+    raise _Unreadable(f"{name}={ascii(value)[:60]} is neither a number nor a word, nor a list of whole numbers (a split's parts) or of words")
 
 
 def _python(path: Path, text: str) -> Iterator[GivenConfig]:

@@ -12,8 +12,8 @@ from tilewright.errors import UsageError, nearest
 from tilewright.record import Config, Value
 from tilewright.workload import NAME
 
-# What another tool's config holds: a number or a word, or the words of an order or an annotation.
-Plain = int | float | str | bool | tuple[str, ...]
+# What another tool's config holds: a number or a word, the words of an order or an annotation, or all parts of a split.
+Plain = int | float | str | bool | tuple[str, ...] | tuple[int, ...]
 
 _RULE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)?(?:\.(\d{1,2}))?=([A-Za-z_][A-Za-z0-9_]*)?")
 

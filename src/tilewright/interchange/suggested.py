@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from typing import Final
 from tilewright.errors import SpaceError, TemplateError, nearest
 from tilewright.interchange.config_files import DEFAULTS, GivenConfig, read_configs
 from tilewright.interchange.names import Names, Plain
-from tilewright.knobs import SCHEDULE, Config, Knob, Value, copied, listing, typed_key
-from tilewright.points import Evaluation, SearchSpace, SpaceCount
+from tilewright.interchange.suggested_space import SuggestedSpace
+from tilewright.knobs import SCHEDULE, Knob, Value, listing, typed_key
+from tilewright.points import Evaluation, SearchSpace
 from tilewright.record import config_key
 from tilewright.workload import Workload
 
@@ -39,12 +39,19 @@ class Wish:
     def shown(self) -> str:
         """As messages say it."""
         if self.value is not None:
-            return repr(self.value)
+            return repr(list(self.value) if isinstance(self.value, tuple) else self.value)
         return ", ".join(repr(part) if place == -1 else f"{part!r} in part {place}" for place, part in self.parts.items())
 
     def candidates(self, knob: Knob) -> list[Value]:
-        """The candidates that meet it, in the knob's order."""
-        return [value for value in knob.values if self._meets(value)]
+        """The candidates that meet it, in the knob's order.
+
+        Of a split whose parts are all given, the outermost follows from the extent: where no candidate is just that, those of the same inner parts are.
+        """
+        exact = [value for value in knob.values if self._meets(value)]
+        if exact or not isinstance(self.value, tuple) or len(self.value) < 2 or not isinstance(self.value[0], int):
+            return exact
+        wanted = typed_key(self.value)
+        return [value for value in knob.values if isinstance(value, list) and len(value) == len(self.value) and typed_key(value)[2:] == wanted[2:]]
 
     def _meets(self, value: Value) -> bool:
         if not isinstance(value, list):
@@ -206,61 +213,6 @@ def _choices(knob: Knob, wishes: Mapping[str, Wish], preferred: Mapping[str, Seq
         return choices
     first = [value for value in preferred.get(knob.name, ()) if knob.find(value) is not None]
     return list({typed_key(value): value for value in (*first, *knob.values)}.values())
-
-
-class SuggestedSpace:
-    """A space with first candidates of its own: after the author's default, before the author's others.
-
-    Args:
-        space: whose points these are.
-        configs: legal configs of it.
-    """
-
-    def __init__(self, space: SearchSpace, configs: Sequence[Config]) -> None:
-        self._space = space
-        self._configs = [copied(config) for config in configs]
-
-    @property
-    def knobs(self) -> tuple[Knob, ...]:
-        """As of the space."""
-        return self._space.knobs
-
-    def evaluate(self, choose: Callable[[Knob], Value]) -> Evaluation:
-        """As of the space."""
-        return self._space.evaluate(choose)
-
-    def validate(self, config: Config) -> dict[str, Value]:
-        """As of the space."""
-        return self._space.validate(config)
-
-    def enumerate(self) -> Iterator[dict[str, Value]]:
-        """As of the space."""
-        return self._space.enumerate()
-
-    def count(self) -> SpaceCount:
-        """As of the space."""
-        return self._space.count()
-
-    def size_bound(self) -> int:
-        """As of the space."""
-        return self._space.size_bound()
-
-    def sample(self, n: int, rng: random.Random) -> list[dict[str, Value]]:
-        """As of the space."""
-        return self._space.sample(n, rng)
-
-    def default(self) -> dict[str, Value]:
-        """As of the space: what others suggest is measured against the author's default."""
-        return self._space.default()
-
-    def suggestions(self) -> list[dict[str, Value]]:
-        """The author's default, the configs given, then the author's other candidates."""
-        ordered = [self.default(), *self._configs, *self._space.suggestions()]
-        return [copied(config) for config in {config_key(config): config for config in ordered}.values()]
-
-    def __getitem__(self, index: int) -> dict[str, Value]:
-        """As of the space."""
-        return self._space[index]
 
 
 def suggesting(

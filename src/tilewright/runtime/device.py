@@ -61,14 +61,16 @@ def interpreted() -> bool:
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def refuse_bfloat16(operator: str, tensors: Iterable[Any]) -> None:
-    """Where kernels are interpreted, refuse what the interpreter gets wrong without a word.
+def refuse_bfloat16(spec: Any, tensors: Iterable[Any]) -> None:
+    """Where kernels are interpreted, refuse what the interpreter gets wrong without a word; the message names dtypes that the operator takes.
 
     Raises:
         ValueError: one of the tensors is of bfloat16.
     """
     if interpreted() and any(tensor.dtype is torch.bfloat16 for tensor in tensors):
-        raise ValueError(f"{operator}: Triton's interpreter computes bfloat16 wrongly; use float16 or float32, or a GPU")
+        others = [word for word in dict.fromkeys(word for allowed in spec.dtypes.values() for word in allowed) if word != "bfloat16"]
+        advice = f"use {' or '.join(others)}, or a GPU" if others else "use a GPU: the operator takes no other dtype"
+        raise ValueError(f"{spec.name}: Triton's interpreter computes bfloat16 wrongly; {advice}")
 
 
 def identity(device: int) -> dict[str, Any]:

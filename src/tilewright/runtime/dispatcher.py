@@ -155,7 +155,7 @@ class Dispatcher:
         everything = (*values.values(), *outputs)
         plan = None if hooked() or not served.planned else self.plan(served, values, outputs, device)
         if plan is None:
-            refuse_bfloat16(self.spec.name, (*self.tensors(values), *outputs))
+            refuse_bfloat16(self.spec, (*self.tensors(values), *outputs))
             scratch = [torch.empty(shape, dtype=dtype_of(dtype), device=where) for shape, dtype in workspace(served.module, everything)]
             served.module.launch(*everything, *scratch)
             self.server.note_launch(served)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from collections.abc import Callable, Iterable, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tilewright.knobs import Value
 from tilewright.record import Config, Resources
 from tilewright.search.base import ENUMERABLE
+from tilewright.search.climb import climb
 from tilewright.search.densities import Densities
 from tilewright.search.model import Estimate, TimeModel
 from tilewright.search.moves import Descent
@@ -33,13 +33,8 @@ if TYPE_CHECKING:
 _STARTUP: Final = 10
 # Points up to which a template's space is listed where there is an estimate. guess: a pass over it takes some 60 µs.
 _LISTED: Final = 4_000
-# Of larger ones the estimate's best are looked for: rounds, points around which is looked, looks in a round, and points that are
-# enough. guess: 2,000 looks, half of them legal, are 0.1 s; they found the best by estimate among the 13,218 of the
-# shipped matmul at 4096³.
-_CLIMBS: Final = 6
-_CLIMBERS: Final = 32
-_CLIMB: Final = 350
-_CLIMBED: Final = 800
+# Measurements by an estimate before the default, where that has not been measured; decision 0028 has figures.
+_UNCONTRASTED: Final = 2
 # Looks around the best, and uniform draws, before each choice from a space that is not listed.
 _NEAR: Final = 40
 _DRAWN: Final = 4
@@ -50,7 +45,7 @@ _TURNS: Final = 4
 # with the general estimate, 2026-11: 13 of 48 searches were not at the optimum after 64 measurements without them, 1 of 40 with them.
 _POLISH: Final = 4
 _POLISHED: Final = 2
-_POLISH_FROM: Final = 12
+_POLISH_FROM: Final = 6
 # Results heard of other workloads at which they are first thought over. guess: some from each of a few.
 _FIRST_HEARD: Final = 32
 # The growth after which they are thought over anew, and own results from which they are not. guess: 600 of them cost 0.4 s.
@@ -85,6 +80,7 @@ class CostSampler(BaseSampler):
         features: Sequence[float] = (),
     ) -> None:
         self._space = space
+        self._default = space.default()
         # A recording has its points at hand; a template's are found by a pass each, and an estimate says where to look.
         self._pool = Pool(space, seed=seed, most=ENUMERABLE if estimate is None or isinstance(space, Sized) else _LISTED)
         self._rng = random.Random(seed)
@@ -99,7 +95,7 @@ class CostSampler(BaseSampler):
         self._model = TimeModel(self._pool, estimate, learnt)
         self._model.foresee(past)
         if not self._pool.listed and estimate is not None:
-            self._look_around()
+            climb(self._pool, self._model)
         self._densities = Densities(self._pool, seed=seed)
         self._descent = Descent(space, self._rng, restarts=False)  # steps may only be unbuilt
         self._independent = RandomSampler(seed=seed)
@@ -217,12 +213,25 @@ class CostSampler(BaseSampler):
     def _choose(self, numbers: np.ndarray[Any, np.dtype[np.intp]]) -> int | None:
         if not len(numbers):
             return None
+        contrast = self._contrast()
+        if contrast is not None and self._count >= _UNCONTRASTED and contrast in numbers:
+            return contrast
         if not self._model.informed() or (self._estimate is None and not self._model.led and (not self._model.hedged or self._cold) and self._count < _STARTUP):
             return self._step(numbers)
         if self._turns and self._model.times and (self._count) % _TURNS == 0:
             return self._densities.choose(self._model.times, self._model.failed, numbers)
         gain = self._model.gain(cold=self._cold)[numbers]
         return int(numbers[int(np.argmax(gain))])
+
+    def _contrast(self) -> int | None:
+        """The default, until it is known: points that an estimate likes say nothing of what it is blind to, one of somebody else's choice does.
+
+        None without an estimate, and where other workloads' results lead, which have such points.
+        """
+        if self._estimate is None or self._model.led:
+            return None
+        number = self._number(self._default)
+        return None if self._model.known[number] else number
 
     def _step(self, numbers: NDArray[np.intp]) -> int:
         """Of some points, one that differs from the best in one knob; where there is none, any."""
@@ -278,21 +287,6 @@ class CostSampler(BaseSampler):
         self._built = {places[number] for number in self._built}
         self._handed = {places[number] for number in self._handed}
         self._open = {trial: places[number] for trial, number in self._open.items()}
-
-    def _look_around(self) -> None:
-        """Climb along the estimate: the points around those it likes best, until it likes none better."""
-        best = math.inf
-        for _ in range(_CLIMBS):
-            physics = self._model.physics
-            centres = np.argsort(physics)[:_CLIMBERS]  # NaN comes last
-            if not np.isfinite(physics[centres[0]]):
-                return
-            self._pool.spread(centres.tolist(), near=_CLIMB)
-            self._model.grow()
-            found = float(np.nanmin(self._model.physics))
-            if found >= best and len(self._pool) > _CLIMBED:
-                return
-            best = min(best, found)
 
     def _best(self, count: int) -> list[int]:
         return sorted(self._model.times, key=self._model.times.__getitem__)[:count]

@@ -1,0 +1,59 @@
+"""The author's suggestions: completed to legal configs, or why they cannot be."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from tilewright.declare import Cfg, Schedule, suggested
+from tilewright.knobs import Value
+from tilewright.odometer import walk
+
+# Passes that complete one suggestion before it is given up: about a second at the 30,000 passes/s of benchmarks/knob_section.py.
+_COMPLETIONS: Final = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOver:
+    """A suggestion that no completion makes legal.
+
+    Attributes:
+        schedule: whose suggestion.
+        stated: values by knob, as its author wrote them.
+        reasons: why not, with the number of completions that each refuses: mostly the reason of the first `require` that they fail.
+    """
+
+    schedule: str
+    stated: Mapping[str, Value]
+    reasons: Mapping[str, int]
+
+    @property
+    def text(self) -> str:
+        """The suggestion as its author would write it."""
+        return suggested(self.stated)
+
+
+def completed(schedule: Schedule, stated: Mapping[str, Value]) -> Cfg | None:
+    """The pass of the first legal config that has all the stated values."""
+    for cfg in itertools.islice(walk(schedule, stated), _COMPLETIONS):
+        if not cfg._violations and stated.keys() <= cfg._config.keys():
+            return cfg
+    return None
+
+
+def passed_over(schedule: Schedule, stated: Mapping[str, Value]) -> PassedOver | None:
+    """Why a suggestion cannot be completed; None where it can."""
+    reasons: Counter[str] = Counter()
+    foreign = [name for name, value in stated.items() if (declared := schedule.find(name)) is None or declared.knob.find(value) is None]
+    if foreign:
+        reasons.update(f"{name}={stated[name]!r} is no candidate here" for name in foreign)
+        return PassedOver(schedule=schedule.name, stated=stated, reasons=dict(reasons))
+    for cfg in itertools.islice(walk(schedule, stated), _COMPLETIONS):
+        missing = [name for name in stated if name not in cfg._config]
+        if not cfg._violations and not missing:
+            return None
+        reasons[cfg._violations[0] if cfg._violations else f"knob {missing[0]!r} is not declared at this point"] += 1
+    return PassedOver(schedule=schedule.name, stated=stated, reasons=dict(reasons.most_common()))
