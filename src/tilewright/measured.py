@@ -15,7 +15,7 @@ Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
 
 class Resources(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What the binaries of a candidate need. Of several kernels, registers, warps and programs are those of the one that does most of the
-    work (docs/decisions/0026); what a limit or the memory has to hold is the largest over all of them. Records before 0.1.0 may mix kernels.
+    work (docs/decisions/0026); what a limit or the memory has to hold is the largest over all of them. Older builds may mix kernels.
 
     Attributes:
         shared_memory_bytes: shared memory of a block, the most.

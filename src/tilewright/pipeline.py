@@ -183,8 +183,9 @@ class Pipeline:
 
     def _given(self) -> dict[str, Value] | None:
         """A config that does not come from the searcher: one that a session died at, the default, another workload's best."""
-        if self._retries:
-            return self._retries.popleft()
+        while self._retries:
+            if config_key(retry := self._retries.popleft()) not in self._known:  # as one that the session died at too often
+                return retry
         if config_key(self._default) not in self._known:
             return self._default
         while self._hints and self.asked >= LEAST_TRIALS:  # not before the author's own suggestions
@@ -295,6 +296,5 @@ class Pipeline:
         return Candidate(config=config, source=source, build=self._device.builder.submit(self._request(source)) if build else None)
 
     def _request(self, source: Source) -> BuildRequest:
-        spec = self._device.spec
-        inputs, outputs = (tuple(specs(self._workload).values()) for specs in (spec.inputs, spec.outputs)) if spec is not None else ((), ())
-        return BuildRequest(source=source, arguments=(*inputs, *outputs), target=self._device.compile_target, outputs=len(outputs))
+        inputs, outputs = (spec.inputs(self._workload), spec.outputs(self._workload)) if (spec := self._device.spec) is not None else ({}, {})
+        return BuildRequest(source=source, arguments=(*inputs.values(), *outputs.values()), target=self._device.compile_target, outputs=len(outputs))

@@ -84,6 +84,7 @@ class Session:
         self._crossing = False
         self._room = 0  # trials that templates' changes give back, and for untried suggestions, beyond the budget of a log that has as many
         self._untried: dict[Workload, list[Config]] = {}  # configs of a file of suggestions without a record that holds
+        self._named: set[Workload] = set()  # whose searches were finished, and try such configs alone
         self._searching: Sequence[Search] = ()
         contents = self.log.read() if self.log.exists() else None
         if contents is not None and contents.damage:
@@ -197,6 +198,7 @@ class Session:
             for config in untried:
                 search.pipeline.retry(config)
             search.most = search.progress.asked + len(untried)
+            self._named.add(search.workload)
             self._room += max(0, ceil(search.most - share))
             search.progress.budget = replace(search.progress.budget, early_stop=None)  # they were asked for by name
             what = f"the {len(untried)} of {given} suggested config(s) that the log does not have"
@@ -298,6 +300,9 @@ class Session:
                 self.journal.record(
                     search, search.record(candidate, Status.CRASH, f"the session died {attempts} times while this candidate was being measured")
                 )
+                if search.workload in self._named and config not in self._untried[search.workload]:
+                    search.most += 1  # its record is no trial of what was suggested
+                    self._room += 1
         for search in searches:
             search.progress.sharing = len(searches)
         for search in searches:
@@ -327,7 +332,7 @@ class Session:
         if self.default_only:
             return
         self._crossing = True
-        for batch in crossings(searches):
+        for batch in crossings([search for search in searches if search.workload not in self._named]):
             if self._is_spent(searches):
                 break
             for search, record in batch:
@@ -370,7 +375,7 @@ class Session:
     @property
     def _crossing_share(self) -> float:
         """The share of the budget that is kept for measuring the best schedules of each workload on all others."""
-        count = len(self._searching)
+        count = sum(search.workload not in self._named for search in self._searching)
         return 0.0 if self.default_only or count < 2 else MOST_CROSSING * min(1.0, (count - 1) / MANY)
 
     @property

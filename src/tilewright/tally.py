@@ -8,7 +8,7 @@ from math import prod
 from typing import Final
 
 from tilewright.declare import Schedule
-from tilewright.errors import TemplateError
+from tilewright.errors import SpaceError, TemplateError
 from tilewright.odometer import walk
 from tilewright.points import SpaceCount
 
@@ -45,8 +45,8 @@ def tally_points(schedule: Schedule) -> SpaceCount:
                 rejected[cfg._violations[0]] += 1
             else:
                 legal += 1
-    except TemplateError:
-        return tally(schedule)  # behind a failed require, a template may well divide by zero
+    except (SpaceError, TemplateError):
+        return tally(schedule)  # behind a failed require, a template may well divide by zero, or split nothing
     return SpaceCount(legal=legal, points=legal + rejected.total(), rejected=_sorted(rejected))
 
 

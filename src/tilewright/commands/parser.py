@@ -29,7 +29,7 @@ class Parser(argparse.ArgumentParser):
     def _behind_the_command(self, given: list[str], common: Parser) -> list[str]:
         """The arguments with common options moved behind the command's name: argparse would take the first one's value for the command."""
         early, place = [], 0
-        while place < len(given) and given[place].startswith("-"):
+        while place < len(given) and given[place].startswith("-") and given[place] not in ("-", "--"):
             option, equals, _ = given[place].partition("=")
             action = common._option_string_actions.get(option)
             if action is None:
