@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 
 from tilewright import __version__
 from tilewright.commands.amounts import count, minor_version, positive, seconds, share, whole
+from tilewright.commands.options import map_option, operator_argument, timeout_options, workload_option
 from tilewright.commands.output import writing
 from tilewright.commands.parser import Parser
 from tilewright.errors import ExitCode, TilewrightError
@@ -88,7 +89,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tilewright {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     parser.common = common = _common()
-    for add in (_operators, _new, _space, _check, _tune, _best, _emit, _show, _verify, _log, _doctor):
+    for add in (_operators, _new, _space, _render, _check, _tune, _best, _emit, _show, _verify, _log, _doctor):
         add(commands, common)
     return parser
 
@@ -111,23 +112,6 @@ def _add(commands: _Commands, common: Parser, name: str, text: str, module: str 
     return parser
 
 
-def _operator(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("operator", metavar="OPERATOR", help="an operator's name (see: tilewright operators)")
-
-
-def _workload(parser: argparse.ArgumentParser, *, required: bool = False) -> None:
-    parser.add_argument(
-        "-w",
-        "--workload",
-        metavar="NAME=VALUE,...",
-        dest="workloads",
-        action="append",
-        default=[],
-        required=required,
-        help="dims, dtypes and layout, as M=4096,N=4096,K=4096,dtype=float16; may be repeated",
-    )
-
-
 def _operators(commands: _Commands, common: Parser) -> None:
     _add(commands, common, "operators", "list the operators found, with their schedules and workload sets")
 
@@ -140,29 +124,39 @@ def _new(commands: _Commands, common: Parser) -> None:
 
 def _space(commands: _Commands, common: Parser) -> None:
     parser = _add(commands, common, "space", "count and list the configs that an operator's templates declare for a workload")
-    _operator(parser)
-    _workload(parser, required=True)
+    operator_argument(parser, schedule=True)
+    workload_option(parser, required=True)
     parser.add_argument("--target", metavar="NAME", default="sm_90", help="named target (default: sm_90)")
     parser.add_argument("--list", metavar="N", type=count, default=0, help="also list the first N legal configs")
 
 
+def _render(commands: _Commands, common: Parser) -> None:
+    parser = _add(commands, common, "render", "print the kernel that one config renders: the default, or the one given; no log and no GPU")
+    operator_argument(parser, schedule=True)
+    workload_option(parser, required=True)
+    parser.add_argument("--target", metavar="NAME", default="sm_90", help="named target (default: sm_90)")
+    parser.add_argument("--config", metavar="CONFIG", help='knobs with values, as tables show them: "tile_m=4x128 num_warps=8"; the others as in the default')
+    parser.add_argument("-o", "--output", metavar="FILE", type=Path, help="write there instead of to standard output")
+
+
 def _check(commands: _Commands, common: Parser) -> None:
     parser = _add(commands, common, "check", "compile configs for targets without a GPU, and say which exceed what limit; with --run, also which are wrong")
-    _operator(parser)
-    _workload(parser)
+    operator_argument(parser, schedule=True)
+    workload_option(parser)
     parser.add_argument("--target", metavar="NAME", dest="targets", action="append", default=[], help="named target; may be repeated (default: sm_90)")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--sample", metavar="N", type=count, help="compile N configs drawn uniformly, none twice, instead of those the author suggests")
     which.add_argument("--each", action="store_true", help="compile a few configs in which every candidate occurs: faults of one branch show")
+    which.add_argument("--config", metavar="CONFIG", dest="configs", action="append", default=[], help="check this config, as render takes it; may be repeated")
     parser.add_argument("--run", action="store_true", help="also run each in Triton's interpreter, and compare with the reference; exit 1 where one is wrong")
     parser.add_argument("--jobs", metavar="N", type=count, help="compiler processes (default: all cores but one)")
-    _timeouts(parser)
+    timeout_options(parser)
 
 
 def _tune(commands: _Commands, common: Parser) -> None:
     parser = _add(commands, common, "tune", "find the best schedule for each workload, logging every candidate")
-    _operator(parser)
-    _workload(parser)
+    operator_argument(parser)
+    workload_option(parser)
     parser.add_argument("--workloads", metavar="NAME", dest="workload_set", help="a named workload set of the operator")
     budget = parser.add_argument_group("budget")
     budget.add_argument("--trials", metavar="N", type=count, help="candidates measured, over all workloads (default: 64 for each, where nothing else limits)")
@@ -173,10 +167,10 @@ def _tune(commands: _Commands, common: Parser) -> None:
     where.add_argument("--target", metavar="NAME", help="named target to compile for where no GPU is used (default: sm_90)")
     where.add_argument("--search", metavar="NAME", default="auto", help=_SEARCHES)
     where.add_argument("--jobs", metavar="N", type=count, help="compiler processes (default: all cores but one)")
-    _timeouts(where)
+    timeout_options(where)
     first = parser.add_argument_group("first candidates")
     first.add_argument("--suggest", metavar="FILE", type=Path, help="configs to try first: Python text with triton.Config(...), which is not run, or .json")
-    _map(first)
+    map_option(first)
     log = parser.add_argument_group("log")
     log.add_argument("--log", metavar="FILE", type=Path, help="log to append to (default: tuning_logs/<device>/<operator>.jsonl)")
     log.add_argument(
@@ -235,7 +229,7 @@ def _verify(commands: _Commands, common: Parser) -> None:
     parser.add_argument("--target", metavar="NAME", help="named target to compile for where no GPU is used (default: sm_90)")
     parser.add_argument("--tolerance", metavar="SHARE", type=share, default=0.03, help="share by which a time may differ and still hold (default: 0.03)")
     parser.add_argument("--jobs", metavar="N", type=count, help="compiler processes (default: all cores but one)")
-    _timeouts(parser)
+    timeout_options(parser)
     parser.add_argument("--update", action="store_true", help="append the new records to the log; nothing is rewritten")
     parser.add_argument("--log", metavar="FILE", type=Path, help="log to append to with --update (default: LOG itself)")
 
@@ -271,24 +265,13 @@ def _log_export(actions: _Commands, common: Parser) -> None:
     parser.add_argument("--overwrite", action="store_true", help="replace files that are there")
     which = parser.add_argument_group("which")
     workload = "only workloads that have these parameters; may be repeated"
-    which.add_argument("-w", "--workload", metavar="NAME=VALUE,...", dest="workloads", action="append", default=[], help=workload)
+    workload_option(which, text=workload)
     which.add_argument("--target", metavar="NAME", help="only this device: its arch or name")
     which.add_argument("--top", metavar="N", type=count, default=1, help="triton: the N fastest schedules of each workload (default: 1)")
     names = parser.add_argument_group("names")
-    _map(names)
+    map_option(names)
     names.add_argument("--set", metavar="NAME=VALUE", dest="given", action="append", default=[], help="vllm: what the operator does not say, as E=8")
     names.add_argument("--wide", action="store_true", help="csv: also a column for each parameter and knob")
-
-
-def _timeouts(group: argparse._ActionsContainer) -> None:
-    group.add_argument("--compile-timeout", metavar="S", type=seconds, help="most seconds for compiling one candidate (default: 60)")
-    text = "most seconds for checking and timing one candidate (default: 10 on a GPU, 120 in the interpreter)"
-    group.add_argument("--run-timeout", metavar="S", type=seconds, help=text)
-
-
-def _map(group: argparse._ArgumentGroup) -> None:
-    text = "what the other side calls a knob: tile_m=BLOCK_M, tile_k.1=BLOCK_K (a part), split_k= (left out), =GROUP_M (no knob); may be repeated"
-    group.add_argument("--map", metavar="KNOB=NAME", dest="names", action="append", default=[], help=text)
 
 
 def _doctor(commands: _Commands, common: Parser) -> None:

@@ -214,13 +214,14 @@ class Cfg:
     def suggest(self, **knobs: object) -> str:
         """Name a first candidate; the first one named is the default schedule. Knobs left out are completed.
 
-        A knob that is not named takes the first candidate with which the whole is legal.
+        A knob that is not named takes the first candidate with which the whole is legal. One that is `none` is not named: it may not be
+        declared where the suggestion holds, such as a conditional one, or for this workload.
         """
         if not self._collecting:
             return ""
         refuse_undefined(knobs)
         suggestions = self._schedule.suggestions
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in knobs.items()}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in knobs.items() if value is not None}
         if plain not in suggestions:
             suggestions.append(plain)  # type: ignore[arg-type]
         return ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
 from tilewright.knobs import SCHEDULE, Config, Value, typed_key
 from tilewright.points import SearchSpace
 from tilewright.record import config_key
+from tilewright.space import Space
 
 # Spaces of at most so many points are listed; of larger ones so many configs are drawn. guess: a second or two, in which a
 # candidate of 1 legal point in 220 is met with 99%.
@@ -67,10 +69,23 @@ def _pairs(config: Config) -> frozenset[tuple[object, ...]]:
     return frozenset((schedule, name, typed_key(value)) for name, value in config.items())
 
 
-def absent(space: SearchSpace, configs: Iterable[Config]) -> list[str]:
-    """Candidates that none of the configs has, as `knob=value`: a `require` refuses them, or legal points with them are rare."""
-    had = {(name, typed_key(value)) for config in configs for name, value in config.items()}
-    return [f"{knob.name}={_text(value)}" for knob in space.knobs for value in knob.values if (knob.name, typed_key(value)) not in had]
+def absent(space: Space, configs: Iterable[Config]) -> list[str]:
+    """Candidates that none of the configs has: a `require` refuses them, or legal points with them are rare.
+
+    Returns:
+        `knob=value`, or `schedule.knob=value` where several schedules have a knob of that name; `schedule=name` for all of one that no config is of.
+    """
+    schedules = space.schedules
+    had = {pair for config in configs for pair in _pairs({SCHEDULE: next(iter(schedules)), **config})}
+    owners = Counter(knob.name for knobs in schedules.values() for knob in knobs)
+    found = []
+    for schedule, knobs in schedules.items():
+        if len(schedules) > 1 and (schedule, SCHEDULE, typed_key(schedule)) not in had:
+            found.append(f"{SCHEDULE}={schedule}")
+            continue
+        lacking = [(knob.name, value) for knob in knobs for value in knob.values if (schedule, knob.name, typed_key(value)) not in had]
+        found += [f"{f'{schedule}.' if owners[name] > 1 else ''}{name}={_text(value)}" for name, value in lacking]
+    return found
 
 
 def _text(value: Value) -> str:

@@ -16,4 +16,9 @@ def format_us(us: float | None) -> str:
 
 def format_config(config: Mapping[str, Value]) -> str:
     """A config in one line."""
-    return " ".join(f"{name}={'x'.join(map(str, value)) if isinstance(value, list) else value}" for name, value in config.items())
+    return " ".join(f"{name}={format_value(value)}" for name, value in config.items())
+
+
+def format_value(value: Value) -> str:
+    """A knob's value in one word: parts, axes or annotations joined by `x`."""
+    return "x".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -33,7 +33,7 @@ def inference_note(spec: OperatorSpec, workloads: Iterable[Workload]) -> str:
     hidden = [name for name in first.parameters if first.parameters[name] != other.parameters[name]]
     more = f", and {len(mistaken) - 1} more workload(s) for others" if len(mistaken) > 1 else ""
     return (
-        f"tilewright.load takes a call of {first.key} for {other.key}{more}: `infer` does not see {', '.join(hidden)} in the tensors; "
+        f"tilewright.load takes a call of {first.shown} for {other.shown}{more}: `infer` does not see {', '.join(hidden)} in the tensors; "
         "docs/authoring.md, under infer, says what to do"
     )
 

@@ -22,6 +22,8 @@ from tilewright.target import Target
 from tilewright.tryout import Tryout, Tryouts
 from tilewright.workload import Workload
 
+# What a template's own fault makes of a build, whatever the target's limits.
+_BROKEN: Final = {Status.COMPILE_ERROR: "does not compile", Status.LAUNCH_ERROR: "launch fails"}
 # Threads of one block: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; HIP's limit is the same.
 MAX_BLOCK_THREADS: Final = 1024
 
@@ -51,6 +53,11 @@ class Verdict:
         """Whether the target can run it."""
         return self.status is Status.OK and not self.exceeds
 
+    @property
+    def broken(self) -> str:
+        """What the template does wrong, in words; empty where it was built, or not within the target's limits or the time allowed."""
+        return _BROKEN.get(self.status, "")
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values."""
         return {
@@ -73,6 +80,7 @@ class Legality:
     Attributes:
         leaks: by dim, how many configs' rendered text changes with its extent, so that each extent is built anew.
         absent: where each candidate was asked for, those that are in no config checked.
+        unbuilt: likewise, those that are only in configs which the template itself keeps from being built.
         asked: how many configs were to be drawn, where some were; fewer are checked only where the space has no more that are legal.
     """
 
@@ -81,6 +89,7 @@ class Legality:
     verdicts: tuple[Verdict, ...]
     leaks: Mapping[str, int]
     absent: tuple[str, ...] = ()
+    unbuilt: tuple[str, ...] = ()
     asked: int | None = None
 
     @property
@@ -92,6 +101,11 @@ class Legality:
     def statuses(self) -> Counter[Status]:
         """Configs by status."""
         return Counter(verdict.status for verdict in self.verdicts)
+
+    @property
+    def broken(self) -> Counter[str]:
+        """Configs that fail by a fault of the template, by what it does wrong."""
+        return Counter(verdict.broken for verdict in self.verdicts if verdict.broken)
 
     @property
     def tried(self) -> Counter[str]:
@@ -117,11 +131,13 @@ class Legality:
             "asked": self.asked,
             "checked": len(self.verdicts),
             "legal": self.legal,
+            "broken": self.broken.total(),
             "run": dict(sorted(self.tried.items())),
             "statuses": {str(status): count for status, count in sorted(self.statuses.items())},
             "limits": {"shared_memory_bytes": self.target.shared_memory_bytes, "registers_per_sm": self.target.registers_per_sm},
             "leaks": dict(self.leaks),
             "absent": list(self.absent),
+            "unbuilt": list(self.unbuilt),
             "configs": [verdict.to_json() for verdict in self.verdicts],
         }
 
@@ -134,6 +150,8 @@ def check(
     *,
     sample: int | None = None,
     each: bool = False,
+    given: Sequence[Config] = (),
+    schedule: str = "",
     seed: int = 0,
     tryouts: Tryouts | None = None,
 ) -> Legality:
@@ -146,18 +164,23 @@ def check(
         builder: compiles.
         sample: draw so many configs from the space, each once; all of them where it has fewer. By default the author's suggestions are checked.
         each: instead check a few configs in which every candidate occurs, so that each branch of a template is compiled.
+        given: instead check these configs.
+        schedule: only configs of this one.
         seed: of the draw.
         tryouts: runs, in the interpreter, those that the target can run.
 
     Raises:
         SpaceError: the space has no legal config.
         TemplateError: the template does not render.
-        UsageError: the author's `predict` fails, for a first candidate of a schedule or for a build; or the spec or reference, for a run.
+        UsageError: there is no such schedule; or the author's `predict` fails, for a first candidate of a schedule or for a build; or the spec or
+            reference, for a run.
         HostError: this machine cannot build, or cannot run the interpreter.
     """
-    space = operator.space(workload, target)
+    space = operator.space(workload, target, schedule)
     try_predict(operator.spec, workload, target, space)
-    if each:
+    if given:
+        drawn = [dict(config) for config in given]
+    elif each:
         drawn = each_candidate(space, seed)
     elif sample is not None:
         drawn = distinct_sample(space, sample, random.Random(seed))
@@ -187,8 +210,10 @@ def check(
             )
         )
     never = tuple(absent(space, configs)) if each else ()
+    built = [verdict.config for verdict in verdicts if not verdict.broken]
+    unbuilt = tuple(name for name in absent(space, built) if name not in never) if each and built else ()
     leaks = Counter(dim for config in configs for dim in operator.leaking_dims(workload, target, config))
-    return Legality(workload=workload, target=target, verdicts=tuple(verdicts), leaks=leaks, absent=never, asked=sample)
+    return Legality(workload=workload, target=target, verdicts=tuple(verdicts), leaks=leaks, absent=never, unbuilt=unbuilt, asked=sample)
 
 
 def exceeded(resources: Resources | None, target: Target) -> tuple[str, ...]:
@@ -212,9 +237,9 @@ def exceeded(resources: Resources | None, target: Target) -> tuple[str, ...]:
 
 
 def summarize(verdicts: Sequence[Verdict]) -> Mapping[str, int]:
-    """Reasons of the configs that are not legal, with how many each, the most frequent first: the limit exceeded, else the status."""
+    """Reasons of the configs that are not legal, with how many each, the most frequent first: the limit exceeded, what is wrong, else the status."""
     reasons: Counter[str] = Counter()
     for verdict in verdicts:
         if not verdict.legal:
-            reasons.update([limit.partition(":")[0] for limit in verdict.exceeds] or [str(verdict.status)])
+            reasons.update([limit.partition(":")[0] for limit in verdict.exceeds] or [verdict.broken or str(verdict.status)])
     return dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))  # whatever order the configs were drawn in

@@ -47,7 +47,7 @@ class Operator:
         self._spec: OperatorSpec | None = None
         self._templates: dict[str, Template] | None = None
         self._loaded: dict[Path, Template] = {}  # alone, before all are asked for
-        self._spaces: dict[tuple[Workload, Target], Space] = {}
+        self._spaces: dict[tuple[Workload, Target, str], Space] = {}
         if not NAME.match(self.name):
             raise UsageError(f"{self.folder}: an operator's folder is named after it: letters, digits and _, not starting with a digit")
         if not (self.folder / SPEC_FILE).is_file():
@@ -120,19 +120,22 @@ class Operator:
                 found.add(sha256_text(path.read_text(encoding="utf-8")))
         return frozenset(found)
 
-    def space(self, workload: Workload, target: Target) -> Space:
-        """The space of all schedules, raced as one.
+    def space(self, workload: Workload, target: Target, schedule: str = "") -> Space:
+        """The space of all schedules, raced as one, or of one of them alone.
 
         Raises:
             SpaceError: a template's declarations break the rules.
             TemplateError: a template's knob section fails.
-            UsageError: the spec orders schedules that are not there.
+            UsageError: there is no such schedule, or the spec orders schedules that are not there.
         """
-        key = (workload, target)
+        key = (workload, target, schedule)
         space = self._spaces.pop(key, None)
         if space is None:
-            programs = {name: self.templates[name].program(workload, target) for name in self._turns()}
-            space = Space(programs, origin=self._origin, where=f"{workload.key} for {target.arch}")
+            names = self._turns()
+            if schedule and schedule not in names:
+                raise UsageError(f"operator {self.name}: no schedule {schedule!r}; {nearest(schedule, names)}")
+            programs = {name: self.templates[name].program(workload, target) for name in names if schedule in ("", name)}
+            space = Space(programs, origin=self._origin, where=f"{workload.shown} for {target.arch}", named=len(names) > 1)
         self._spaces[key] = space
         if len(self._spaces) > _SPACES_KEPT:
             del self._spaces[next(iter(self._spaces))]

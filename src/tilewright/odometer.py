@@ -51,16 +51,24 @@ class Odometer:
         return False
 
 
-def walk(schedule: Schedule, fixed: Mapping[str, Value], *, cutting: bool = True) -> Iterator[Cfg]:
+def walk(schedule: Schedule, fixed: Mapping[str, Value], *, first: Mapping[str, Value] | None = None, cutting: bool = True) -> Iterator[Cfg]:
     """A pass for each point that has the fixed values, the last knob varying fastest.
 
     Args:
         schedule: whose points.
         fixed: values by knob; one that is no candidate cuts.
+        first: by knob, the value that comes before its other ones; one that is no candidate is passed over.
         cutting: a failed require cuts its whole subtree, which is passed over; else it is noted, and all points are visited.
     """
     odometer = Odometer(fixed)
+    before = {name: value for name, value in (first or {}).items() if name not in fixed}
+
+    def pick(declared: Declared) -> int:
+        place = odometer.pick(declared)
+        early = declared.knob.find(before[declared.name]) if declared.name in before else None
+        return place if early is None else early if place == 0 else place - (place <= early)
+
     while True:
-        yield run_pass(schedule, odometer.pick, cutting=cutting)
+        yield run_pass(schedule, pick if before else odometer.pick, cutting=cutting)
         if not odometer.advance():
             return

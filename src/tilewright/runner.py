@@ -197,7 +197,7 @@ def refuse_on_interpreter(workload: Workload, dtypes: Mapping[str, Sequence[str]
     for name, dtype in workload.dtypes.items():
         if dtype == "bfloat16":
             advice = instead_of(dtype, dtypes, [name])
-            raise UsageError(f"{workload.key}: Triton's interpreter computes bfloat16 wrongly, so nothing could be checked; {advice}")
+            raise UsageError(f"{workload.shown}: Triton's interpreter computes bfloat16 wrongly, so nothing could be checked; {advice}")
 
 
 def _to_stderr(message: str) -> None:

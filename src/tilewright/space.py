@@ -17,7 +17,7 @@ from tilewright.knobs import SCHEDULE, Config, Knob, Value, copied, listing
 from tilewright.odometer import walk
 from tilewright.points import Evaluation, SearchSpace, SpaceCount
 from tilewright.probe import probe
-from tilewright.suggestion import PassedOver, completed, passed_over
+from tilewright.suggestion import PassedOver, completed
 from tilewright.tally import tally, tally_points, total
 
 __all__ = ["Cfg", "Evaluation", "Knob", "Program", "SearchSpace", "Space", "SpaceCount", "unconditional"]
@@ -32,19 +32,20 @@ class Space:
     Args:
         programs: declarations by schedule name; with several, the first knob is `schedule`.
         origin, where: what messages name: the template or folder; of an empty space also workload and target.
+        named: whether configs name their schedule although there is one alone, as where it is one of several of an operator.
 
     Raises:
         SpaceError: a declaration breaks the rules at one of the points tried: the first candidates, each candidate by itself
             with the first of the other knobs, and some random points where knobs are conditional.
     """
 
-    def __init__(self, programs: Mapping[str, Program], origin: str = "", where: str = "") -> None:
+    def __init__(self, programs: Mapping[str, Program], origin: str = "", where: str = "", *, named: bool = False) -> None:
         self.origin: Final = origin
         self._where: Final = f" at {where}" if where else ""
         if not programs:
             raise self._error("a space needs at least one schedule; add a <schedule>.py.jinja beside spec.py")
         self._schedules = {name: Schedule(name, program) for name, program in programs.items()}
-        self._choice = Declared(Knob(name=SCHEDULE, kind="knob", values=tuple(self._schedules)), (), None) if len(programs) > 1 else None
+        self._choice = Declared(Knob(name=SCHEDULE, kind="knob", values=tuple(self._schedules)), (), None) if named or len(programs) > 1 else None
         self._heaviest: dict[str, int] = {}  # by schedule: the largest product of candidate counts on a path, as far as known
         self._count: SpaceCount | None = None
         self._suggestions: list[dict[str, Value]] | None = None
@@ -57,7 +58,8 @@ class Space:
                 for knob in stated:
                     if schedule.find(knob) is None:
                         known = [declared.name for declared in schedule.order]
-                        raise self._error(f"{suggested(stated)} of schedule {schedule.name!r} names an unknown knob {knob!r}; {nearest(knob, known)}")
+                        unknown = f"{suggested(stated)} of schedule {schedule.name!r} names an unknown knob {knob!r}; {nearest(knob, known)}"
+                        raise self._error(f"{unknown}. Of a knob that is not declared for every workload, give none where it is not")
         for schedule in self._schedules.values():
             schedule.identify = lambda knob, name=schedule.name: self._identified(knob, name)
             for declared in schedule.order:
@@ -71,6 +73,11 @@ class Space:
             for declared in schedule.order:
                 known.setdefault(declared.knob.id, declared.knob)
         return tuple(known.values())
+
+    @property
+    def schedules(self) -> dict[str, tuple[Knob, ...]]:
+        """The knobs met so far of each schedule, in order of declaration."""
+        return {schedule.name: tuple(declared.knob for declared in schedule.order) for schedule in self._schedules.values()}
 
     def evaluate(self, choose: Callable[[Knob], Value]) -> Evaluation:
         """One pass to its end: `choose` is called once for each knob reached, in order; failed requires are noted.
@@ -231,14 +238,19 @@ class Space:
             turns = [completions[turn] for turn in range(rounds) for completions in found if turn < len(completions)]
             self._suggestions = []
             for cfg in turns:
-                if cfg is not None and (config := self._config(cfg)) not in self._suggestions:
+                if isinstance(cfg, Cfg) and (config := self._config(cfg)) not in self._suggestions:
                     self._suggestions.append(config)
         return [copied(config) for config in self._suggestions]
 
     def passed_over(self) -> list[PassedOver]:
         """The author's suggestions that are left out, by schedule, with the reasons."""
-        stated = [(self._schedules[name], suggestion) for name, suggestions in self.stated().items() for suggestion in suggestions]
-        return [passed for schedule, suggestion in stated if (passed := passed_over(schedule, suggestion)) is not None]
+        found = [completed(self._schedules[name], suggestion) for name, suggestions in self.stated().items() for suggestion in suggestions]
+        return [passed for passed in found if isinstance(passed, PassedOver)]
+
+    def complete(self, schedule: str, stated: Config, first: Config) -> dict[str, Value] | PassedOver:
+        """A schedule's first legal config with the stated values, in which the other knobs try those of `first` before others; or why there is none."""
+        found = completed(self._schedules[schedule], stated, first)
+        return found if isinstance(found, PassedOver) else self._config(found)
 
     def stated(self) -> dict[str, list[dict[str, Value]]]:
         """The author's suggestions by schedule, legal or not, as stated."""

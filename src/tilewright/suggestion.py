@@ -1,4 +1,4 @@
-"""The author's suggestions: completed to legal configs, or why they cannot be."""
+"""Some values of a config, as those that the author suggests: completed to a legal config, or why they cannot be."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _COMPLETIONS: Final = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassedOver:
-    """A suggestion that no completion makes legal.
+    """Values that no completion makes legal, as of a suggestion.
 
     Attributes:
-        schedule: whose suggestion.
+        schedule: whose.
         stated: values by knob, as its author wrote them.
         reasons: why not, with the number of completions that each refuses: mostly the reason of the first `require` that they fail.
     """
@@ -36,24 +36,22 @@ class PassedOver:
         return suggested(self.stated)
 
 
-def completed(schedule: Schedule, stated: Mapping[str, Value]) -> Cfg | None:
-    """The pass of the first legal config that has all the stated values."""
-    for cfg in itertools.islice(walk(schedule, stated), _COMPLETIONS):
-        if not cfg._violations and stated.keys() <= cfg._config.keys():
-            return cfg
-    return None
+def completed(schedule: Schedule, stated: Mapping[str, Value], first: Mapping[str, Value] | None = None) -> Cfg | PassedOver:
+    """The pass of the first legal config that has all the stated values, or why there is none.
 
-
-def passed_over(schedule: Schedule, stated: Mapping[str, Value]) -> PassedOver | None:
-    """Why a suggestion cannot be completed; None where it can."""
+    Args:
+        schedule: whose configs.
+        stated: values by knob.
+        first: values that the other knobs try before their others.
+    """
     reasons: Counter[str] = Counter()
     foreign = [name for name, value in stated.items() if (declared := schedule.find(name)) is None or declared.knob.find(value) is None]
     if foreign:
         reasons.update(f"{name}={stated[name]!r} is no candidate here" for name in foreign)
         return PassedOver(schedule=schedule.name, stated=stated, reasons=dict(reasons))
-    for cfg in itertools.islice(walk(schedule, stated), _COMPLETIONS):
+    for cfg in itertools.islice(walk(schedule, stated, first=first), _COMPLETIONS):
         missing = [name for name in stated if name not in cfg._config]
         if not cfg._violations and not missing:
-            return None
+            return cfg
         reasons[cfg._violations[0] if cfg._violations else f"knob {missing[0]!r} is not declared at this point"] += 1
     return PassedOver(schedule=schedule.name, stated=stated, reasons=dict(reasons.most_common()))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil, prod
 from typing import Final
@@ -38,6 +38,44 @@ class NamedTile:
     stages: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TileKnobs:
+    """Which knobs are named as what. Of several that fit, none is taken where they stand in one config.
+
+    Attributes:
+        sides: those named as the tile's extent, by dim of the largest result; empty where that is no product of dims.
+        along: those named as what is loaded at a time, by dim of the sums.
+        stages: those named as stages.
+    """
+
+    sides: Mapping[str, Sequence[str]]
+    along: Mapping[str, Sequence[str]]
+    stages: Sequence[str]
+
+    @property
+    def complete(self) -> bool:
+        """Whether a tile is known: each dim of the result has its knob."""
+        return bool(self.sides) and all(self.sides.values())
+
+
+def knob_namer(spec: OperatorSpec, workload: Workload) -> Callable[[Iterable[str]], TileKnobs]:
+    """What tells the meaning of knobs by their names, for a workload's largest result."""
+    extents, _ = _extents(spec, workload)
+    ours = {dim: _pattern(dim) for dim in extents}
+    theirs = {dim: _pattern(dim) for dim in workload.dims if dim not in extents}
+
+    def told(names: Iterable[str]) -> TileKnobs:
+        known = list(names)
+
+        def fitting(pattern: re.Pattern[str]) -> tuple[str, ...]:
+            return tuple(name for name in known if pattern.fullmatch(name))
+
+        sides, along = ({dim: fitting(pattern) for dim, pattern in patterns.items()} for patterns in (ours, theirs))
+        return TileKnobs(sides=sides, along=along, stages=fitting(_STAGES))
+
+    return told
+
+
 def tile_namer(spec: OperatorSpec, workload: Workload) -> Callable[[Config], NamedTile | None]:
     """What tells the tile of a workload's largest result.
 
@@ -45,16 +83,16 @@ def tile_namer(spec: OperatorSpec, workload: Workload) -> Callable[[Config], Nam
         A function of a config. It gives None where some dim of the result has no knob that is named as its tile.
     """
     extents, last = _extents(spec, workload)
-    ours = [_pattern(dim) for dim in extents]
-    theirs = [_pattern(dim) for dim in workload.dims if dim not in extents]
+    told = knob_namer(spec, workload)
     found: dict[tuple[str, ...], _Names | None] = {}  # by the config's knobs
 
     def tile(config: Config) -> NamedTile | None:
         names = tuple(config)
         if names not in found:
-            own = [_only(pattern, names) for pattern in ours]
-            along = [name for pattern in theirs if (name := _only(pattern, names))]
-            found[names] = _Names(sides=tuple(filter(None, own)), along=tuple(along), stages=_only(_STAGES, names)) if own and all(own) else None
+            knobs = told(names)
+            own = [_only(fitting) for fitting in knobs.sides.values()]
+            along = [name for fitting in knobs.along.values() if (name := _only(fitting))]
+            found[names] = _Names(sides=tuple(filter(None, own)), along=tuple(along), stages=_only(knobs.stages)) if own and all(own) else None
         named = found[names]
         if named is None:
             return None
@@ -88,9 +126,8 @@ def _pattern(dim: str) -> re.Pattern[str]:
     return re.compile(_NAMED.format(dim=re.escape(dim)), re.IGNORECASE)
 
 
-def _only(pattern: re.Pattern[str], names: Sequence[str]) -> str | None:
-    """The one name that fits."""
-    fitting = [name for name in names if pattern.fullmatch(name)]
+def _only(fitting: Sequence[str]) -> str | None:
+    """The name that fits, where one alone does."""
     return fitting[0] if len(fitting) == 1 else None
 
 

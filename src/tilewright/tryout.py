@@ -153,7 +153,7 @@ class Tryouts:
         if outcome.status is Status.RUN_TIMEOUT:
             message = f"not done in {self._timeout_s:g} s: take smaller extents, as those of a smoke set, or a larger --run-timeout"
             if not self._timeouts[workload.key]:
-                self._say(f"{workload.key}, in the interpreter: {message}")
+                self._say(f"{workload.shown}, in the interpreter: {message}")
             self._timeouts[workload.key] += 1
         return Tryout(status=outcome.status, message=message, check=outcome.check)
 

@@ -23,7 +23,8 @@ from tilewright.search import check_searcher
 from tilewright.session import Session
 from tilewright.timeline import Timeline
 from tilewright.timeouts import Timeouts
-from tilewright.workload import Workload
+from tilewright.workload import Workload, parse_weighted
+from tilewright.workload_file import naming_line
 
 # On the recorded GEMM space auto is at the optimum by then, and within 1% of it with the general estimate alone:
 # benchmarks/search_efficiency.py, H200, November 2026.
@@ -203,8 +204,9 @@ def parse_workloads(device: Device, given: Sequence[str | Mapping[str, int | str
     found: dict[Workload, float] = {}
     for item in given:
         parameters = item.parameters if isinstance(item, Workload) else item
-        text, weight = _weighted(parameters) if isinstance(parameters, str) else (_text(parameters), 1.0)
-        workload = device.make_workload(text)
+        with naming_line(parameters):
+            text, weight = parse_weighted(parameters) if isinstance(parameters, str) else (_text(parameters), 1.0)
+            workload = device.make_workload(text)
         found[workload] = found.get(workload, 0.0) + weight
     if set_name is not None:
         if device.spec is None:
@@ -219,16 +221,3 @@ def parse_workloads(device: Device, given: Sequence[str | Mapping[str, int | str
 
 def _text(parameters: Mapping[str, int | str]) -> str:
     return ",".join(f"{name}={value}" for name, value in parameters.items())
-
-
-def _weighted(text: str) -> tuple[str, float]:
-    parameters, colon, weight = text.rpartition(":")
-    if not colon:
-        return text, 1.0
-    try:
-        number = float(weight)
-    except ValueError:
-        number = 0.0
-    if not 0 < number < float("inf"):
-        raise UsageError(f"workload {text!r}: what follows the colon is its weight, a number above 0, as in M=4096,N=4096,K=4096:2.5")
-    return parameters, number

@@ -100,6 +100,11 @@ class Workload:
         """The canonical key text, e.g. `matmul:K=64,M=16,N=32,dtype=float16,b_layout=col`."""
         return f"{self.operator}:" + ",".join(f"{name}={value}" for name, value in self.parameters.items())
 
+    @property
+    def shown(self) -> str:
+        """The key's text for people: parameters in the order that the operator's spec declares them, where the workload comes of one."""
+        return f"{self.operator}:" + ",".join(f"{name}={value}" for group in (self.dims, self.dtypes, self.layout) for name, value in group.items())
+
     def __getitem__(self, name: str) -> int | str:
         """The value of a dim, dtype or layout parameter."""
         return self.parameters[name]
@@ -128,6 +133,24 @@ def parse_parameters(text: str) -> dict[str, int | str]:
             raise UsageError(f"workload {text!r}: use commas between parameters, as in {','.join(re.split('[ ;]+', text.strip()))}")
         values[name] = int(value) if re.fullmatch(r"[+-]?\d+", value) else value
     return values
+
+
+def parse_weighted(text: str) -> tuple[str, float]:
+    """Take `:weight` off the end of a workload's parameters; the weight is 1 where there is none.
+
+    Raises:
+        UsageError: what follows the colon is no number above 0.
+    """
+    parameters, colon, weight = text.rpartition(":")
+    if not colon:
+        return text, 1.0
+    try:
+        number = float(weight)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < float("inf"):
+        raise UsageError(f"workload {text!r}: what follows the colon is its weight, a number above 0, as in M=4096,N=4096,K=4096:2.5")
+    return parameters, number
 
 
 def parse_key(text: str) -> Workload:

@@ -15,6 +15,7 @@ COMMANDS = [
     "",
     "operators",
     "space",
+    "render",
     "check",
     "tune",
     "best",

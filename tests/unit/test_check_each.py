@@ -115,7 +115,7 @@ def test_check_each_shows_the_fault_of_a_branch_that_nobody_suggests(
     (told,) = json.loads(capsys.readouterr().out)["checks"]
     assert told["statuses"] == {"launch_error": 1, "ok": 2}
     assert told["absent"] == ["warps=32"]
-    assert main([*command, "--each"]) == 0
+    assert main([*command, "--each"]) == 1
     out = capsys.readouterr().out
     assert "way=fancy" in out and "undefined_name" in out and "no legal config with it was met: warps=32" in out
     assert main([*command, "--each", "--sample", "3"]) == 2

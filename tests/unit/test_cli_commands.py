@@ -159,7 +159,7 @@ def test_check_says_which_config_exceeds_which_limit(run: Run, monkeypatch: pyte
     monkeypatch.setattr("tilewright.commands.check.CompileBuilder", lambda jobs, timeout_s: builder)
     argv = ("check", "axpy", "-w", WORKLOAD, "--target", "sm_90", "--target", "sm_120", "--sample", "200")
     code, out, _ = run(*argv, "--json")
-    assert code == ExitCode.OK and builder.closed
+    assert code == ExitCode.FAILED and builder.closed, "what does not compile anywhere is a fault"
     large, small = json.loads(out)["checks"]
     assert (large["target"], large["checked"], large["legal"]) == ("sm_90", 23, 19), "200 draws meet all 23 configs, each checked once"
     assert (small["target"], small["legal"]) == ("sm_120", 15)
@@ -168,7 +168,7 @@ def test_check_says_which_config_exceeds_which_limit(run: Run, monkeypatch: pyte
     assert over[0]["exceeds"] == ["shared memory of a block: 160,000 of 101,376 bytes"]
     assert small["leaks"] == {}
     text = run(*argv)[1]
-    assert "compile_error (4), shared memory of a block (4)" in text
+    assert "does not compile (4), shared memory of a block (4)" in text
     assert "for this compiler" in text
 
 

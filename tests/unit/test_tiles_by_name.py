@@ -13,7 +13,7 @@ from tilewright.library import find_operator
 from tilewright.operator import OperatorSpec, TensorSpec
 from tilewright.record import Config, Resources
 from tilewright.target import named_target
-from tilewright.tiles import NamedTile, tile_namer
+from tilewright.tiles import NamedTile, TileKnobs, knob_namer, tile_namer
 from tilewright.workload import Workload
 
 MATMUL = replace(find_operator("matmul").spec, predict=None)
@@ -62,6 +62,14 @@ def test_what_is_loaded_at_a_time_and_stages_are_known_by_theirs(more: Config, d
 )
 def test_where_a_dim_has_no_such_knob_or_two_nothing_is_said(config: Config):
     assert tile_namer(MATMUL, WORKLOAD)(config) is None
+
+
+def test_knobs_are_told_by_what_they_are_named_after():
+    told = knob_namer(MATMUL, WORKLOAD)
+    known = told(["BM", "tile_m", "BN", "GROUP_M", "num_stages"])
+    assert known == TileKnobs(sides={"M": ("BM", "tile_m"), "N": ("BN",)}, along={"K": ()}, stages=("num_stages",))
+    assert known.complete and not told(["BM"]).complete
+    assert not knob_namer(outputs(("M", "N"), more=2), WORKLOAD)(["BM", "BN"]).complete
 
 
 def outputs(shape: tuple[str, ...], *, least: int = 1, more: int = 0) -> OperatorSpec:

@@ -28,6 +28,7 @@ from tilewright.logfile import is_best_file
 from tilewright.record import Line, Record, VendorRecord
 from tilewright.target import Target
 from tilewright.workload import Workload, parse_parameters
+from tilewright.workload_file import each_workload
 
 Wanted = Sequence[Mapping[str, int | str]]
 
@@ -35,7 +36,7 @@ Wanted = Sequence[Mapping[str, int | str]]
 def run(args: argparse.Namespace) -> ExitCode:
     """Choose, translate, write."""
     _refuse_options(args)
-    wanted: Wanted = [parse_parameters(text) for text in args.workloads]
+    wanted: Wanted = each_workload(args.workloads, parse_parameters)
     match args.format:
         case "triton":
             text = triton_snippet(_chosen(args, wanted), Names.parse(args.names), f"From {', '.join(path.name for path in args.files)}.")

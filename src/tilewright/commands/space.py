@@ -17,7 +17,9 @@ from tilewright.space import Space
 from tilewright.suggestion import PassedOver
 from tilewright.tally import total
 from tilewright.target import Target, named_target
+from tilewright.tiles import TileKnobs, knob_namer
 from tilewright.workload import Workload
+from tilewright.workload_file import each_workload
 
 _SUBTREES: Final = "a subtree is all points with the same values of the knobs up to a require: passed over at once, its size unknown, as knobs are conditional"
 
@@ -27,24 +29,33 @@ class _View:
     """A space, counted.
 
     Attributes:
+        alone: the schedule that was asked for; empty for all of them.
         counts: by schedule.
         suggested: how many suggestions each schedule states.
         passed: those of them that are left out.
         configs: the first legal ones, as many as were asked for.
+        read: by schedule, what the general estimate reads from the names of knobs; empty where the author's `predict` stands in for it.
     """
 
     workload: Workload
     space: Space
+    alone: str
     counts: Mapping[str, SpaceCount]
     whole: SpaceCount
     suggested: Mapping[str, int]
     passed: Sequence[PassedOver]
     configs: Sequence[dict[str, Any]]
+    read: Mapping[str, TileKnobs]
 
     @property
     def default(self) -> dict[str, Any] | None:
         """The default schedule; None of an empty space."""
         return self.space.default() if self.whole.legal else None
+
+    @property
+    def title(self) -> str:
+        """What the default is called: an operator's default is of its first schedule."""
+        return f"first candidate of {self.alone}" if self.alone else "default"
 
     def left(self, schedule: str) -> int:
         """How many of a schedule's suggestions are left out."""
@@ -61,6 +72,7 @@ class _View:
                 {"name": name, **_sizes(count), "suggestions": self.suggested[name], "passed_over": self.left(name)} for name, count in self.counts.items()
             ],
             "knobs": [{"name": knob.name, "id": knob.id, "kind": knob.kind, "candidates": list(knob.values)} for knob in self.space.knobs],
+            "read": {name: {"tile": dict(read.sides), "depth": dict(read.along), "stages": list(read.stages)} for name, read in self.read.items()},
             "passed_over": [{"schedule": passed.schedule, "suggestion": dict(passed.stated), "reasons": dict(passed.reasons)} for passed in self.passed],
             "default": self.default,
             "configs": list(self.configs),
@@ -74,33 +86,43 @@ def _sizes(count: SpaceCount) -> dict[str, Any]:
 def run(args: argparse.Namespace) -> ExitCode:
     """Count the legal configs, say why the others are not, list some."""
     operator = find_operator(args.operator, args.templates)
-    workloads = list(dict.fromkeys(operator.spec.workload(text) for text in args.workloads))
+    workloads = list(dict.fromkeys(each_workload(args.workloads, operator.spec.workload)))
     target = named_target(args.target)
-    views = [_look(operator, workload, target, args.list) for workload in workloads]
+    views = [_look(operator, workload, target, args.schedule, args.list) for workload in workloads]
     if args.json:
         answers = [view.to_json(operator, target) for view in views]
         emit_json(answers[0] if len(answers) == 1 else {"operator": operator.name, "target": target.arch, "spaces": answers})
     elif len(views) == 1:
-        emit(f"{views[0].workload.key} on {target.arch}: {_legal(views[0].whole)}")
+        emit(f"{views[0].workload.shown} on {target.arch}: {_legal(views[0].whole)}")
         _print(views[0])
     else:
         _print_summary(views, target)
     return ExitCode.OK if all(view.whole.legal for view in views) else ExitCode.FAILED
 
 
-def _look(operator: Operator, workload: Workload, target: Target, listed: int) -> _View:
-    space = operator.space(workload, target)
+def _look(operator: Operator, workload: Workload, target: Target, schedule: str, listed: int) -> _View:
+    space = operator.space(workload, target, schedule)
     counts = space.counts()
     stated = space.stated()
     return _View(
         workload=workload,
         space=space,
+        alone=schedule,
         counts=counts,
         whole=total(counts),
         suggested={name: len(suggestions) for name, suggestions in stated.items()},
         passed=space.passed_over(),
         configs=list(itertools.islice(space.enumerate(), listed)),
+        read={} if operator.spec.predict is not None else _names(operator, workload, space),
     )
+
+
+def _names(operator: Operator, workload: Workload, space: Space) -> dict[str, TileKnobs]:
+    try:
+        read = knob_namer(operator.spec, workload)
+    except Exception:  # of the author's `outputs`: `check` and `tune` tell of it, and a space needs no outputs
+        return {}
+    return {name: read(knob.name for knob in knobs) for name, knobs in space.schedules.items()}
 
 
 def _legal(count: SpaceCount) -> str:
@@ -111,7 +133,7 @@ def _print_summary(views: Sequence[_View], target: Target) -> None:
     """A line for each of several workloads."""
     rows = [
         (
-            view.workload.key,
+            view.workload.shown,
             view.whole.legal,
             view.whole.points,
             ", ".join(f"{name} {count.legal:,}" for name, count in view.counts.items()),
@@ -120,10 +142,10 @@ def _print_summary(views: Sequence[_View], target: Target) -> None:
         )
         for view in views
     ]
-    emit(table(("workload", "legal", "points", "legal by schedule", "suggestions that fit", "default"), rows))
+    emit(table(("workload", "legal", "points", "legal by schedule", "suggestions that fit", views[0].title), rows))
     for view in views:
         if view.configs:
-            emit(f"\n{view.workload.key} on {target.arch}")
+            emit(f"\n{view.workload.shown} on {target.arch}")
             _print_configs(view)
     emit("\none -w alone shows its knobs, what refuses the other points, and the suggestions that are passed over")
 
@@ -141,18 +163,37 @@ def _print(view: _View) -> None:
         emit("\n" + (table(headers, refused) if several else table(headers[1:], [row[1:] for row in refused])))
         if view.whole.cuts:
             emit(_SUBTREES)
+    if view.read:
+        emit("\nread from the names of knobs, as there is no predict: docs/authoring.md, under names that are understood")
+        for name, read in view.read.items():
+            emit(f"  {f'{name}: ' if several else ''}{_read(read)}")
     if view.passed:
         emit("\nsuggestions passed over")
         for passed in view.passed:
             emit(f"  {f'{passed.schedule}: ' if several else ''}{passed.text}\n    {_why(passed)}")
     if view.default is not None:
-        emit(f"\ndefault: {format_config(view.default)}")
+        emit(f"\n{view.title}: {format_config(view.default)}")
     _print_configs(view)
 
 
 def _print_configs(view: _View) -> None:
     for index, config in enumerate(view.configs):
         emit(f"{index:>6}  {format_config(config)}")
+
+
+def _read(read: TileKnobs) -> str:
+    """What names tell, in words."""
+    if not read.complete:
+        missing = [dim for dim, knobs in read.sides.items() if not knobs]
+        return f"nothing, as no knob is named after {' or '.join(missing)}" if missing else "nothing, as the largest output is no product of dims"
+    named = (("tile", read.sides), ("depth", read.along))
+    told = [f"{what} {', '.join(f'{_one(knobs)} of {dim}' for dim, knobs in dims.items())}" for what, dims in named if dims]
+    return "; ".join((*told, f"stages {_one(read.stages)}"))
+
+
+def _one(knobs: Sequence[str]) -> str:
+    """A knob; of several that fit, none is taken where two stand in one config."""
+    return knobs[0] if len(knobs) == 1 else f"({' or '.join(knobs)}: where one stands alone)" if knobs else "none"
 
 
 def _refused(counts: Mapping[str, SpaceCount]) -> Iterator[tuple[str, str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -30,8 +31,13 @@ def tried_lines(operator: Operator, report: Legality) -> Iterator[str]:
     tryouts = [verdict.tryout for verdict in report.verdicts if verdict.tryout is not None]
     for reason in dict.fromkeys(tryout.message for tryout in tryouts if tryout.status is None):
         yield f"not run: {reason}"
-    if len(tryouts) < len(report.verdicts):
-        yield f"{len(report.verdicts) - len(tryouts)} not run, as the target cannot run them"
+    # What the template itself keeps from being built is told without a run, too.
+    unbuilt = Counter(verdict.status for verdict in report.verdicts if verdict.tryout is None and not verdict.broken)
+    late = unbuilt.pop(Status.COMPILE_TIMEOUT, 0)
+    if late:
+        yield f"{late} not run, as they were not compiled in time (--compile-timeout)"
+    if unbuilt:
+        yield f"{unbuilt.total()} not run, as the target cannot run them"
     checks = [tryout.check for tryout in tryouts if tryout.check is not None]
     if checks:
         allowed = f"rel_norm {checks[0].rel_norm_allowed:.2g}, max_error {checks[0].max_error_allowed:.2g}"
