@@ -291,3 +291,12 @@ def test_what_a_module_leaves_behind_spoils_no_other_build(cache_dir, code):
         build(builder, f"import os\n\n\ndef launch(*arguments):\n    {code}\n", SQUARE)
         after = build(builder, f"{GEMM}# after {code!r}\n", SQUARE)
         assert after.status is Status.OK and not after.cached, after.message
+
+
+def test_a_kernel_that_looks_up_a_little_of_an_input_is_not_the_main_one(builder):
+    """As the second of two kernels of a loss does, which looks up each row's label in the logits."""
+    given = STRIPES.replace("def gather(part_ptr", "def gather(x_ptr, part_ptr").replace("](part, y", "](flat, part, y")
+    looking = given.replace("tl.sum(part, 0)", "(tl.sum(part, 0) - tl.load(x_ptr + cols))")
+    assert looking.count("x_ptr + cols)") == 1 and looking.count("flat, part, y") == 1
+    needs = build(builder, looking, (half(256, 1024), half(1024)), "sm_90", 1).resources
+    assert (needs.programs, needs.num_warps) == (1024 // 128, 2)

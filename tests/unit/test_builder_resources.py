@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tilewright.children.resources import KernelResources, amdgcn_usage, bad_grid, cubin_usage, main_kernel, over_limits, spill_bytes, summary
+from tilewright.children.resources import KernelResources, amdgcn_usage, bad_grid, cubin_usage, loaded_bytes, main_kernel, over_limits, spill_bytes, summary
 from tilewright.target import named_target
 
 PTXAS_LOG = """\
@@ -99,3 +99,28 @@ def test_summary_is_of_the_main_kernel_and_of_what_limits_hold_the_most():
 def test_the_main_kernel_is_the_one_that_does_most_of_the_work(main, other):
     one, two = replace(KERNEL, name="main", **main), replace(KERNEL, name="other", **other)
     assert main_kernel([one, two]) is main_kernel([two, one]) is one
+
+
+@pytest.mark.parametrize(
+    ("line", "loaded"),
+    [
+        ("%x = tt.load %p, %mask, %zero : tensor<4x16x!tt.ptr<f32>> loc(#loc31)", 256),
+        ("%x = tt.load %p evictionPolicy = evict_first : tensor<4x!tt.ptr<i64>> loc(#loc39)", 32),
+        ('%x = tt.load %p : !tt.ptr<bf16> loc(fused["a : tensor<64x!tt.ptr<f64>>"](#loc3))', 2),
+        ("%x = tt.load %p {isVolatile = false} : tensor<8x!tt.ptr<i1>>", 8),
+        ("%x = tt.load %p : !tt.ptr<f8E5M2>", 1),
+        ("%x = tt.descriptor_load %d[%c0, %c0] : !tt.tensordesc<4x16xf32> -> tensor<4x16xbf16> loc(#loc45)", 128),
+        ("%x = tt.descriptor_gather %d[%i, %c] : (!tt.tensordesc<tensor<1x32xbf16>>, tensor<8xi32>, i32) -> tensor<8x32xbf16>", 512),
+        ("tt.store %p, %x : tensor<64x!tt.ptr<f32>> loc(#loc)", 0),
+        ("%x = tt.load %p : tensor<8x!tt.ptr<!tt.ptr<f32>>>", None),
+    ],
+)
+def test_bytes_that_a_program_loads(line, loaded):
+    assert loaded_bytes(line) == loaded
+    other = "%y = tt.load %q : tensor<2x!tt.ptr<i16>>"
+    assert loaded_bytes(f"{line}\n    {other}") == (None if loaded is None else loaded + 4)
+
+
+@pytest.mark.parametrize("repeats", ["scf.for %i = %c0 to %n step %c1 : i32 {", "scf.while : () -> () {", "cf.cond_br %more, ^bb1, ^bb2", "%y = tt.call @f(%x) : (f32) -> f32"])
+def test_loads_that_may_be_repeated_are_not_counted(repeats):
+    assert loaded_bytes(f"%x = tt.load %p : !tt.ptr<f32>\n{repeats}") is None

@@ -10,6 +10,9 @@ from typing import Any, Final
 
 _SPILLS: Final = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _USAGE: Final = re.compile(r"REG:(\d+) STACK:(\d+)")
+# Of Triton's own dialect: what a load gives, a tensor of some extents or one element, by its last type; and what may repeat loads, or hide them.
+_LOAD: Final = re.compile(r"\btt\.(?:load|descriptor_load|descriptor_gather)\b.*[:>] ?(?:tensor<((?:\d+x)*))?(!tt\.ptr<)?([a-z]+)(\d+)\w*[>, ]")
+_REPEATS: Final = re.compile(r"\b(?:scf\.(?:for|while)|cf\.(?:cond_)?br|tt\.call)\b")
 
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": threads of a block, blocks along y and z, along
 # x, 32-bit registers of a block. AMD's HIP has the same limit of threads.
@@ -29,7 +32,8 @@ class KernelResources:
 
     Attributes:
         product: whether it multiplies matrices on the device's units for that.
-        input_bytes, output_bytes: of the call's inputs and outputs that the kernel is given, each counted once.
+        input_bytes, output_bytes: of the call's inputs and outputs that the kernel is given, each counted once; of inputs, no more than its programs
+            can ask for.
     """
 
     name: str
@@ -64,6 +68,19 @@ def spill_bytes(ptxas_log: str) -> int | None:
     """Bytes of spill stores and loads over all functions in a log of `ptxas -v`; None where it names none."""
     found = _SPILLS.findall(ptxas_log)
     return sum(int(stores) + int(loads) for stores, loads in found) if found else None
+
+
+def loaded_bytes(ttir: str) -> int | None:
+    """Bytes that one program's loads ask for, all elements counted; None where something may repeat them, or they are not understood.
+
+    Args:
+        ttir: the kernel in Triton's dialect.
+    """
+    if _REPEATS.search(ttir):
+        return None
+    loads = [line for line in ttir.splitlines() if re.search(r"\btt\.(?:load|descriptor_(?:load|gather))\b", line)]
+    found = [_LOAD.search(line.split(" loc(")[0] + " ") for line in loads]
+    return sum(prod(map(int, (load[1] or "").split("x")[:-1])) * -(-int(load[4]) // 8) if load else 0 for load in found) if all(found) else None
 
 
 def cubin_usage(listing: str) -> tuple[int, int] | None:

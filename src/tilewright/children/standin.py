@@ -28,7 +28,7 @@ from triton.backends.driver import DriverBase
 from triton.runtime.cache import get_cache_manager, triton_key
 from triton.runtime.jit import JITFunction
 
-from tilewright.children.resources import KernelResources, amdgcn_usage, cubin_usage, programs, spill_bytes
+from tilewright.children.resources import KernelResources, amdgcn_usage, cubin_usage, loaded_bytes, programs, spill_bytes
 
 _SIDE_FILE: Final = "tilewright.json"  # in Triton's cache, beside the kernel's binary
 _LOG_CHARS: Final = 64 * 1024  # a log of `ptxas -v` has some 100 characters a function; a failed ptxas prints the whole PTX
@@ -121,6 +121,7 @@ class Compiled:
             registers, stack = self._cubin_usage()
         # Scratch is allocated for every program of a launch, as the launcher of Triton's NVIDIA driver does; AMD's 3.6 has no such field.
         sizes = [getattr(metadata, f"{kind}_scratch_size", 0) or 0 for kind in ("global", "profile")]
+        given, loaded = self._given_bytes(inputs), loaded_bytes(self.kernel.asm.get("ttir", "tt.call"))
         return KernelResources(
             name=metadata.name,
             shared_memory_bytes=metadata.shared,
@@ -133,7 +134,7 @@ class Compiled:
             scratch_bytes=sum(sizes) * programs(self.grid) * (getattr(metadata, "num_ctas", 1) or 1),
             tensor_memory_columns=getattr(metadata, "tmem_size", 0) or 0,
             product=_PRODUCT.search(self.kernel.asm.get("ttgir", "")) is not None,
-            input_bytes=self._given_bytes(inputs),
+            input_bytes=given if loaded is None else min(given, loaded * programs(self.grid)),
             output_bytes=self._given_bytes(outputs),
         )
 
