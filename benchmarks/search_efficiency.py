@@ -166,8 +166,10 @@ def trajectory(case: Case, cases: Sequence[Case], entrant: Entrant, *, seed: int
         if config is None or best == case.best_us:  # nothing is left to ask, or to find
             found += [best] * (measurements - len(found))
             break
-        time_us = time_of(case.records[config_key(config)])
-        proposer.tell(config, time_us)
+        record = case.records[config_key(config)]
+        time_us = time_of(record)
+        # One that was cut short is no result, but its first samples are told, as in a session.
+        proposer.tell(config, learned_us(record))
         if time_us is not None and (best is None or time_us < best):
             best = time_us
         found.append(best)

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tilewright.template import Source
 
 _RANK: Final = 1  # children of a session are forked one by one: first the one that measures, which needs longest to get ready
-BUILD_SCHEMA: Final = 4  # raised whenever the same source would be judged differently
+BUILD_SCHEMA: Final = 5  # raised whenever the same source would be judged differently
 # A GEMM takes 0.2-0.8 CPU-seconds (an H200 machine, and one of 2 cores, 2026-11). A tile far too large for its warps takes 48 s
 # (128x128x64 on one warp, sm_90, 2 busy cores): LLVM, not ptxas, and 20 KB of spills at the end of it.
 BUILD_TIMEOUT_S: Final = 60.0  # guess: what takes longer is hopeless, even on a busy machine

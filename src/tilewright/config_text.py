@@ -17,7 +17,8 @@ from tilewright.suggestion import PassedOver
 from tilewright.target import Target
 from tilewright.workload import Workload
 
-_NAME: Final = re.compile(r"(?:\A|[\s,])\s*([A-Za-z_][A-Za-z0-9_]*)=")
+# A knob's name; and its value where that is a string as of JSON, in which blanks, commas and what looks like a name are its own.
+_NAME: Final = re.compile(r'(?:\A|[\s,])\s*([A-Za-z_][A-Za-z0-9_]*)=(?:\s*"(?:[^"\\]|\\.)*"(?=[\s,]|\Z))?')
 # Candidates, and reasons of a refusal, that a message lists. guess: what is read at a glance.
 _SHOWN: Final = 12
 _REASONS: Final = 3
@@ -59,7 +60,7 @@ def parse_config(text: str) -> dict[str, str]:
         raise UsageError(f"config {text!r} is not NAME=VALUE ..., as in tile_m=4x128 num_warps=8")
     values: dict[str, str] = {}
     for match, end in zip(found, ends, strict=True):
-        name, value = match[1], text[match.end() : end].strip(" \t\n,")
+        name, value = match[1], text[match.end(1) + 1 : end].strip(" \t\n,")
         if not value:
             raise UsageError(f"config {text!r}: {name} has no value, as in {name}=8")
         if name in values:
@@ -88,6 +89,8 @@ def written_config(operator: Operator, workload: Workload, target: Target, text:
     """
     given = parse_config(text)
     chosen = given.pop(SCHEDULE, schedule)
+    if chosen.startswith('"'):
+        chosen = _word(chosen)
     if schedule and chosen != schedule:
         raise UsageError(f"config {text!r} is of schedule {chosen!r}, and {schedule!r} is asked for; leave one of them out")
     if not chosen:
@@ -96,24 +99,29 @@ def written_config(operator: Operator, workload: Workload, target: Target, text:
     space = operator.space(workload, target, chosen)
     default = space.default()
     knobs = {knob.name: knob for knob in space.schedules[chosen]}
-    stated = {name: _value(_knob(operator, workload, target, name, chosen, knobs), value) for name, value in given.items()}
+    where = f"{workload.shown} for {target.arch}"
+    stated = {name: _value(_knob(operator, workload, target, name, chosen, knobs), value, where) for name, value in given.items()}
     found = space.complete(chosen, stated, default)
     if isinstance(found, PassedOver):
         reasons = "; ".join([*found.reasons][:_REASONS]) + ("; ..." if len(found.reasons) > _REASONS else "")
-        raise SpaceError(f"{space.origin}: config {text!r} is refused by its template at {workload.shown} for {target.arch}: {reasons}")
+        if found.given_up:
+            first = f"the first {sum(found.reasons.values()):,} ways to complete it"
+            raise SpaceError(f"{space.origin}: no legal config with {text!r} at {where} among {first}; name more knobs. They are refused: {reasons}")
+        raise SpaceError(f"{space.origin}: config {text!r} is refused by its template at {where}: {reasons}")
     return WrittenConfig(config=found, named=tuple(given), default=default)
 
 
 def _knob(operator: Operator, workload: Workload, target: Target, name: str, schedule: str, knobs: Mapping[str, Knob]) -> Knob:
     if name in knobs:
         return knobs[name]
+    where = f"{workload.shown} for {target.arch}"
     others = [other for other, theirs in operator.space(workload, target).schedules.items() if any(knob.name == name for knob in theirs)]
     if others:
-        raise UsageError(f"{name!r} is no knob of schedule {schedule!r}, but of {', '.join(others)}: add {SCHEDULE}={others[0]}")
-    raise UsageError(f"{name!r} is no knob of schedule {schedule!r} at {workload.shown} for {target.arch}; {nearest(name, knobs)}")
+        raise UsageError(f"{where}: {name!r} is no knob of schedule {schedule!r}, but of {', '.join(others)}: add {SCHEDULE}={others[0]}")
+    raise UsageError(f"{where}: {name!r} is no knob of schedule {schedule!r}; {nearest(name, knobs)}")
 
 
-def _value(knob: Knob, text: str) -> Value:
+def _value(knob: Knob, text: str, where: str) -> Value:
     """The candidate that a text stands for: as JSON, as tables show it, or of a split all parts but the outermost, which follows from the extent."""
     exact = _as_json(knob, text)
     if exact is not None:
@@ -122,10 +130,18 @@ def _value(knob: Knob, text: str) -> Value:
     if not meant and knob.kind == "split":
         meant = [value for value in knob.values if isinstance(value, list) and len(value) > 1 and format_value(value[1:]) == text]
     if len(meant) > 1:
-        raise UsageError(f"{knob.name}={text} may be {' or '.join(map(json.dumps, meant[:_SHOWN]))}; write it so")
+        raise UsageError(f"{where}: {knob.name}={text} may be {' or '.join(map(json.dumps, meant[:_SHOWN]))}; write it so")
     if not meant:
-        raise UsageError(f"knob {knob.name!r}: {text!r} is no candidate; {_allowed(knob, text)}")
+        raise UsageError(f"{where}: knob {knob.name!r}: {text!r} is no candidate; {_allowed(knob, text)}")
     return meant[0]
+
+
+def _word(text: str) -> str:
+    """What a JSON string stands for; the text itself where it is none."""
+    try:
+        return str(json.loads(text))
+    except ValueError:
+        return text
 
 
 def _as_json(knob: Knob, text: str) -> Value | None:

@@ -300,3 +300,16 @@ def test_a_kernel_that_looks_up_a_little_of_an_input_is_not_the_main_one(builder
     assert looking.count("x_ptr + cols)") == 1 and looking.count("flat, part, y") == 1
     needs = build(builder, looking, (half(256, 1024), half(1024)), "sm_90", 1).resources
     assert (needs.programs, needs.num_warps) == (1024 // 128, 2)
+
+
+def test_a_kernel_launched_in_parts_asks_for_what_all_its_launches_ask_for(builder):
+    """A sum in 16 launches, each of 64 rows, beside a kernel that reads 128 rows of the input."""
+    parts = STRIPES.replace("    for start in range(0, M, ROWS):\n        total +=", "    start = M\n    total +=")
+    parts = parts.replace("    stripes[", "    for first in range(0, x.shape[0], 64):\n      stripes[").replace(
+        "(flat, part, x.shape[0], ", "(flat, part, first, "
+    )
+    parts = parts.replace("def gather(part_ptr", "def gather(x_ptr, part_ptr").replace("](part, y", "](flat, part, y")
+    looking = parts.replace("tl.sum(part, 0)", "(tl.sum(part, 0) - tl.sum(tl.load(x_ptr + tl.arange(0, 128)[:, None] * N + cols[None, :]), 0))")
+    assert looking.count("for first in") == 1 and looking.count("tl.arange(0, 128)[:, None]") == 1 and looking.count("flat, part, first") == 1
+    needs = build(builder, looking, (half(1024, 1024), half(1024)), "sm_90", 1).resources
+    assert (needs.programs, needs.num_warps) == (1024 // 128, 2)

@@ -111,8 +111,13 @@ def test_the_main_kernel_is_the_one_that_does_most_of_the_work(main, other):
         ("%x = tt.load %p : !tt.ptr<f8E5M2>", 1),
         ("%x = tt.descriptor_load %d[%c0, %c0] : !tt.tensordesc<4x16xf32> -> tensor<4x16xbf16> loc(#loc45)", 128),
         ("%x = tt.descriptor_gather %d[%i, %c] : (!tt.tensordesc<tensor<1x32xbf16>>, tensor<8xi32>, i32) -> tensor<8x32xbf16>", 512),
+        ("%x = tt.atomic_rmw add, acq_rel, gpu, %p, %v, %m : (tensor<8x!tt.ptr<i32>>, tensor<8xi32>, tensor<8xi1>) -> tensor<8xi32> loc(#loc9)", 32),
         ("tt.store %p, %x : tensor<64x!tt.ptr<f32>> loc(#loc)", 0),
+        ('%x = tt.elementwise_inline_asm "cvt.rn.f16.f32 $0, $1;" {packed_element = 1 : i32, pure = true} %y : tensor<8xf32> -> tensor<8xf16> loc(#loc)', 0),
+        ("%x = tt.load %p : tensor<8x!tt.ptr<f32, 3>>", 32),
+        ("%x = tt.load %p {tt.divisibility = dense<16> : tensor<1xi32>} : !tt.ptr<i64> loc(#loc14)", 8),
         ("%x = tt.load %p : tensor<8x!tt.ptr<!tt.ptr<f32>>>", None),
+        ("%x = tt.load %p {tt.divisibility = dense<16> : tensor<1xi32>} : tensor<8x!tt.ptr<!tt.ptr<f32>>>", None),
     ],
 )
 def test_bytes_that_a_program_loads(line, loaded):
@@ -121,6 +126,16 @@ def test_bytes_that_a_program_loads(line, loaded):
     assert loaded_bytes(f"{line}\n    {other}") == (None if loaded is None else loaded + 4)
 
 
-@pytest.mark.parametrize("repeats", ["scf.for %i = %c0 to %n step %c1 : i32 {", "scf.while : () -> () {", "cf.cond_br %more, ^bb1, ^bb2", "%y = tt.call @f(%x) : (f32) -> f32"])
-def test_loads_that_may_be_repeated_are_not_counted(repeats):
+@pytest.mark.parametrize(
+    "repeats",
+    [
+        "scf.for %i = %c0 to %n step %c1 : i32 {",
+        "scf.while : () -> () {",
+        "cf.cond_br %more, ^bb1, ^bb2",
+        "%y = tt.call @f(%x) : (f32) -> f32",
+        '%y = tt.elementwise_inline_asm "ld.global.b32 $0, [$1];" {packed_element = 1 : i32} %q : tensor<8x!tt.ptr<i32>> -> tensor<8xi32> loc(#loc12)',
+        '%y = tt.elementwise_inline_asm "ld.global.b32 $0, [$1];" {packed_element = 1 : i32} %q : tensor<8xi64> -> tensor<8xi32> loc(#loc14)',
+    ],
+)
+def test_loads_that_may_be_repeated_or_hidden_are_not_counted(repeats):
     assert loaded_bytes(f"%x = tt.load %p : !tt.ptr<f32>\n{repeats}") is None

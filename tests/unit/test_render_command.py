@@ -130,7 +130,7 @@ def test_what_is_not_named_is_the_defaults_where_that_is_legal(folder: Path, tex
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("wraps=2", r"'wraps' is no knob of schedule 'tiled' at copy:N=1000.* for sm_90; did you mean 'warps'"),
+        ("wraps=2", r"copy:N=1000.* for sm_90: 'wraps' is no knob of schedule 'tiled'; did you mean 'warps'"),
         ("rows=2", "'rows' is no knob of schedule 'tiled', but of flat: add schedule=flat"),
         ("warps=3", "knob 'warps': '3' is no candidate; one of: 1, 2, 4"),
         ("warps=2 + 2", r"knob 'warps': '2 \+ 2' is no candidate"),
@@ -179,7 +179,7 @@ def test_a_require_refuses_with_its_reason(run: Run, folder: Path) -> None:
     assert code == ExitCode.USAGE and "is of schedule 'tiled', and 'flat' is asked for" in err
 
 
-def test_a_file_is_written_whole_and_only_another_kernel_is_replaced(run: Run, tmp_path: Path, folder: Path) -> None:
+def test_a_file_is_written_whole_and_only_an_unedited_kernel_of_its_own_is_replaced(run: Run, tmp_path: Path, folder: Path) -> None:
     place = tmp_path / "kernel.py"
     for tile in (64, 32):
         code, out, err = run("render", "copy", "-w", "N=1000", "--config", f"tile={tile}", "-o", str(place))
@@ -188,7 +188,18 @@ def test_a_file_is_written_whole_and_only_another_kernel_is_replaced(run: Run, t
         path = folder / "copy" / work
         before = path.read_text()
         code, _, err = run("render", "copy", "-w", "N=1000", "-o", str(path))
-        assert code == ExitCode.USAGE and "is no rendered kernel, so it is not overwritten" in err and path.read_text() == before
+        assert code == ExitCode.USAGE and "not as render wrote it, so it is not overwritten" in err and path.read_text() == before
+    place.write_text(place.read_text().replace("32, 4", "32, 5"))  # edited, to try something
+    by_hand = "import triton\n\ndef launch(a, b):\n    return 1\n"
+    (tmp_path / "by_hand.py").write_text(by_hand)
+    for path, kept in ((place, "return (32, 5,"), (tmp_path / "by_hand.py", by_hand)):
+        code, _, err = run("render", "copy", "-w", "N=1000", "-o", str(path))
+        assert code == ExitCode.USAGE and "not as render wrote it" in err and kept in path.read_text()
+    (tmp_path / "empty.py").touch()
+    assert run("render", "copy", "-w", "N=1000", "-o", str(tmp_path / "empty.py"))[0] == ExitCode.OK
+    code, out, _ = run("render", "copy", "-w", "N=1000")
+    text, _, last = (tmp_path / "empty.py").read_text().removesuffix("\n").rpartition("\n")
+    assert (out, last[:2]) == (f"{text}\n", "# "), "the kernel is what is printed; a comment is its last line"
 
 
 def test_one_workload_alone(run: Run) -> None:
@@ -229,6 +240,51 @@ def test_check_takes_configs_as_render_does(run: Run) -> None:
 
 def test_parse_config_keeps_the_order_given() -> None:
     assert parse_config(" b=1 ,a=[2,  3]\n c=x y ") == {"b": "1", "a": "[2,  3]", "c": "x y"}
+
+
+def test_a_string_as_of_json_keeps_its_blanks_and_what_looks_like_a_name(folder: Path) -> None:
+    assert parse_config('way="a b=c, d=1",warps=2') == {"way": '"a b=c, d=1"', "warps": "2"}
+    assert parse_config('way="a b=c') == {"way": '"a', "b": "c"}, "no string"
+    (folder / "copy" / "flat.py.jinja").write_text(FLAT.replace("{%- do cfg.require", "{%- do cfg.define_knob('w', ['x', 'a b=c, d=1']) -%}{%- do cfg.require"))
+    operator, target = find_operator("copy", [folder]), named_target("sm_90")
+    found = written_config(operator, operator.spec.workload("N=64"), target, 'w="a b=c, d=1" schedule="flat"')
+    assert dict(found.config) == {"schedule": "flat", "rows": 4, "w": "a b=c, d=1"}
+
+
+WIDE = """
+{%- set tile = cfg.define_knob("tile", [16, 32, 64]) -%}
+{%- for name in ["a", "b", "c"] -%}{%- do cfg.define_knob(name, range(8)) -%}{%- endfor -%}
+{%- set warps = cfg.define_knob("warps", [1, 2, 4, 8]) -%}
+{%- do cfg.require(tile >= 16 * warps, "tile too small") -%}
+def launch(a, b):
+    return ({{ tile }}, {{ warps }})
+"""
+
+
+def test_one_that_stands_far_in_front_gives_way_too_and_giving_up_is_no_refusal(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tried before another first knob is 8 * 8 * 8 points."""
+    monkeypatch.setattr("tilewright.suggestion._COMPLETIONS", 500)
+    (folder / "copy" / "flat.py.jinja").write_text(WIDE)
+    code, out, err = run("render", "copy", "-w", "N=1000", "--config", "schedule=flat warps=4")
+    assert code == ExitCode.OK and "return (64, 4)" in out and "taken: tile=64 (default 16)" in err
+    code, _, err = run("render", "copy", "-w", "N=1000", "--config", "schedule=flat warps=8")
+    assert (
+        code == ExitCode.USAGE
+        and "no legal config with" in err
+        and "among the first 500 ways to complete it; name more knobs" in err
+        and "tile too small" in err
+    )
+
+
+def test_what_is_given_twice_is_checked_once_and_an_error_says_for_which_workload(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "shapes.txt").write_text("N=1000\r\nN=1000,dtype=float16:2\r\n")
+    twice = ("-w", f"@{tmp_path}/shapes.txt", "-w", "N=1000", "--target", "sm_90", "--target", "sm_90")
+    code, out, _ = run("check", "copy", *twice, "--config", "tile=64", "--json")
+    assert code == ExitCode.OK and len(json.loads(out)["checks"]) == 1
+    code, _, err = run("check", "copy", "-w", "N=1000", "-w", "N=200", "--config", "tile=1000")
+    assert code == ExitCode.USAGE and "tilewright: error: copy:N=1000,dtype=float16 for sm_90: knob 'tile'" in err
+    code, _, err = run("check", "copy", "-w", "N=1000", "-w", "N=50", "--config", "tile=64")
+    assert code == ExitCode.USAGE and "copy:N=50,dtype=float16 for sm_90: 'tile' is no knob of schedule 'flat', but of tiled: add schedule=tiled" in err
 
 
 def test_a_knob_suggested_as_none_is_not_named(folder: Path) -> None:

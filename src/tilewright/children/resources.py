@@ -10,9 +10,11 @@ from typing import Any, Final
 
 _SPILLS: Final = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
 _USAGE: Final = re.compile(r"REG:(\d+) STACK:(\d+)")
-# Of Triton's own dialect: what a load gives, a tensor of some extents or one element, by its last type; and what may repeat loads, or hide them.
-_LOAD: Final = re.compile(r"\btt\.(?:load|descriptor_load|descriptor_gather)\b.*[:>] ?(?:tensor<((?:\d+x)*))?(!tt\.ptr<)?([a-z]+)(\d+)\w*[>, ]")
-_REPEATS: Final = re.compile(r"\b(?:scf\.(?:for|while)|cf\.(?:cond_)?br|tt\.call)\b")
+# Of Triton's own dialect: what reads memory; what it gives, a tensor of some extents or one element, by its last type; and what may repeat
+# loads, or hide them: loops, calls, and code of another language that is handed addresses.
+_READS: Final = re.compile(r"\btt\.(?:load|descriptor_load|descriptor_gather|atomic_rmw|atomic_cas)\b")
+_LOAD: Final = re.compile(_READS.pattern + r".*[:>] ?(?:tensor<((?:\d+x)*))?(!tt\.ptr<)?([a-z]+)(\d+)\w*(?:, \d+)?>* *$")
+_HIDES: Final = re.compile(r"\b(?:scf\.(?:for|while)|cf\.(?:cond_)?br|tt\.call)\b|\btt\.(?:elementwise_inline_asm|extern_elementwise)\b.*(?:!tt\.ptr<|i64\b)")
 
 # CUDA C++ Programming Guide, "Technical Specifications per Compute Capability": threads of a block, blocks along y and z, along
 # x, 32-bit registers of a block. AMD's HIP has the same limit of threads.
@@ -71,15 +73,15 @@ def spill_bytes(ptxas_log: str) -> int | None:
 
 
 def loaded_bytes(ttir: str) -> int | None:
-    """Bytes that one program's loads ask for, all elements counted; None where something may repeat them, or they are not understood.
+    """Bytes that one program's loads and atomics ask for, all elements counted; None where something may repeat or hide them, or they are not understood.
 
     Args:
         ttir: the kernel in Triton's dialect.
     """
-    if _REPEATS.search(ttir):
+    if _HIDES.search(ttir):
         return None
-    loads = [line for line in ttir.splitlines() if re.search(r"\btt\.(?:load|descriptor_(?:load|gather))\b", line)]
-    found = [_LOAD.search(line.split(" loc(")[0] + " ") for line in loads]
+    loads = [line for line in ttir.splitlines() if _READS.search(line)]
+    found = [_LOAD.search(line.split(" loc(")[0]) for line in loads]
     return sum(prod(map(int, (load[1] or "").split("x")[:-1])) * -(-int(load[4]) // 8) if load else 0 for load in found) if all(found) else None
 
 

@@ -93,10 +93,14 @@ class _Tail(io.TextIOBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """A kernel that `launch` would have launched, its grid, bytes that ptxas spilled (None for AMD), and the storages of tensors it is given."""
+    """A kernel that `launch` would have launched, its grid, bytes that ptxas spilled (None for AMD), and the storages of tensors it is given.
+
+    Launched several times, it has the largest grid, the programs of all its launches, and all that it is ever given.
+    """
 
     kernel: Any
     grid: tuple[int, ...]
+    all_programs: int
     spill_bytes: int | None
     storages: frozenset[int]
 
@@ -134,7 +138,7 @@ class Compiled:
             scratch_bytes=sum(sizes) * programs(self.grid) * (getattr(metadata, "num_ctas", 1) or 1),
             tensor_memory_columns=getattr(metadata, "tmem_size", 0) or 0,
             product=_PRODUCT.search(self.kernel.asm.get("ttgir", "")) is not None,
-            input_bytes=given if loaded is None else min(given, loaded * programs(self.grid)),
+            input_bytes=given if loaded is None else min(given, loaded * self.all_programs),
             output_bytes=self._given_bytes(outputs),
         )
 
@@ -186,10 +190,11 @@ class Collector:
             raise CompileFailed(str(error)) from error
         blocks = grid({**dict(zip(function.arg_names, args, strict=False)), **kwargs}) if callable(grid) else grid
         launched, given = tuple(int(extent) for extent in blocks), frozenset(map(_storage, _tensors((*args, *kwargs.values()))))
-        known = self._compiled.get(kernel.hash)
-        if known is not None:  # launched again: the largest grid, and all that it is ever given
-            launched, given = max(known.grid, launched, key=programs), known.storages | given
-        self._compiled[kernel.hash] = Compiled(kernel=kernel, grid=launched, spill_bytes=self._spills.get(kernel.hash), storages=given)
+        known, ran = self._compiled.get(kernel.hash), programs(launched)
+        if known is not None:
+            launched, given, ran = max(known.grid, launched, key=programs), known.storages | given, known.all_programs + ran
+        made = Compiled(kernel=kernel, grid=launched, all_programs=ran, spill_bytes=self._spills.get(kernel.hash), storages=given)
+        self._compiled[kernel.hash] = made
         return kernel
 
     def _compile(self, source: Any, target: Any = None, options: Any = None, **more: Any) -> Any:

@@ -36,10 +36,10 @@ def run(args: argparse.Namespace) -> ExitCode:
     operator = find_operator(args.operator, args.templates)
     if not args.workloads:
         raise UsageError(f"check needs a workload: give -w with {', '.join(f'{dim}=...' for dim in operator.spec.dims)}")
-    workloads = each_workload(args.workloads, operator.workload)
+    workloads = list(dict.fromkeys(each_workload(args.workloads, operator.workload)))
     if unseen := inference_note(operator.spec, workloads):
         note(unseen)
-    targets = [named_target(name) for name in args.targets or [DEFAULT_TARGET]]
+    targets = [named_target(name) for name in dict.fromkeys(args.targets or [DEFAULT_TARGET])]
     given = {(workload, target): _written(operator, workload, target, args) for workload in workloads for target in targets}
     reports: list[Legality] = []
     jobs = args.jobs or max(1, len(os.sched_getaffinity(0)) - 1)

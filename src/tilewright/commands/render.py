@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import ast
 from pathlib import Path
+from typing import Final
 
+from tilewright.canonical import sha256_text
 from tilewright.commands.output import emit, emit_json, note
 from tilewright.config_text import written_config
 from tilewright.destination import is_stream, replacing
@@ -14,6 +15,9 @@ from tilewright.formats import format_config
 from tilewright.library import find_operator
 from tilewright.target import named_target
 from tilewright.workload_file import each_workload
+
+# A file's last line. A kernel written to a file is there to be tried and edited, and an edited one looks like any other.
+_MARK: Final = "# Rendered by `tilewright render`, which replaces it only as long as nothing is edited: "
 
 
 def run(args: argparse.Namespace) -> ExitCode:
@@ -44,21 +48,21 @@ def run(args: argparse.Namespace) -> ExitCode:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write the module whole or not at all; another rendered one may be replaced, and nothing else: templates and specs are somebody's work."""
-    if not is_stream(path) and path.is_file():
-        try:
-            there = path.read_bytes()
-        except OSError as error:
-            raise HostError(f"{path} is there and cannot be read ({error.strerror}), so it is not overwritten; name another file with -o") from error
-        if there.strip() and not _is_rendered(there):
-            raise UsageError(f"{path} is there and is no rendered kernel, so it is not overwritten; name another file with -o")
+    """Write the module whole or not at all. What stands there is replaced only where it is as this command wrote it: all else is somebody's work."""
+    if not is_stream(path):
+        if path.is_file() and not _may_go(path):
+            raise UsageError(f"{path} is there and not as render wrote it, so it is not overwritten; name another file with -o, or remove it first")
+        text = text.rstrip("\n") + "\n"
+        text += f"{_MARK}{sha256_text(text)}\n"
     with replacing(path) as file:
         file.write(text)
 
 
-def _is_rendered(text: bytes) -> bool:
-    """Whether it is a Python module with a `launch`."""
+def _may_go(path: Path) -> bool:
+    """Whether a file is empty, or a rendered kernel that nobody has edited: its last line says what is above it."""
     try:
-        return any(isinstance(node, ast.FunctionDef) and node.name == "launch" for node in ast.parse(text).body)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
+        there = path.read_bytes()
+    except OSError as error:
+        raise HostError(f"{path} is there and cannot be read ({error.strerror}), so it is not overwritten; name another file with -o") from error
+    text, mark, digest = there.decode("utf-8", "replace").rpartition(_MARK)
+    return not there.strip() or (bool(mark) and digest == f"{sha256_text(text)}\n")

@@ -63,6 +63,11 @@ class Expectation:
         return self._past.trust if self._past is not None else 0.0
 
     @property
+    def slope(self) -> float:
+        """By how much of the estimate's differences times differ elsewhere; one where other workloads' results may not lead."""
+        return self._past.slope if self._past is not None and self.led else 1.0
+
+    @property
     def lengths(self) -> Matrix | None:
         """Logarithms of the length scales of the encoding's groups elsewhere; None where other workloads' results may not lead."""
         return self._past.lengths if self._past is not None and self.led else None

@@ -16,8 +16,8 @@ from tilewright.search.encoding import Group, Matrix
 _FITTED: Final = 160
 _STEPS: Final = 30
 _JITTER: Final = 1e-6
-# Of the way from a prior's length scales to longer ones that another process has found, the share that is gone. Decision 0023 has figures for 0.5 to 1.
-_LENGTHENED: Final = 0.7
+# Of the way from a prior's length scales to longer ones that another process has found, the share that is gone. Decisions 0023 and 0029 have figures.
+_LENGTHENED: Final = 0.4
 _BLOCK: Final = 64
 
 

@@ -228,8 +228,7 @@ class TimeModel:
             self._stale = False
         observed = self._gaussian.observed
         told = np.array([self.times[number] for number in observed])
-        slope, trust = self._slopes(base[observed], expected[observed] * (0.0 if cold else 1.0), told)
-        trust = 0.0 if cold else trust
+        slope, trust = self._slopes(base[observed], expected[observed], told, cold=cold)
         residuals = told - slope * base[observed] - trust * expected[observed]
         centre = float(np.median(residuals) if self._estimate and len(residuals) > 2 else np.mean(residuals))
         spread = math.sqrt((_SPREAD_WEIGHT * self._spread**2 + float(((residuals - centre) ** 2).sum())) / (_SPREAD_WEIGHT + len(residuals)))
@@ -241,15 +240,16 @@ class TimeModel:
         mean, deviation = self._gaussian.posterior(series, np.array([1.0, -slope, -trust, -centre]) / spread)
         return slope * base + trust * expected + centre + spread * mean, np.hypot(doubt, spread * deviation)
 
-    def _slopes(self, estimated: Matrix, expected: Matrix, told: Matrix) -> tuple[float, float]:
-        """By how much of the estimate's differences times differ (one, as long as nothing says otherwise), and of the past's."""
-        believed = np.array([1.0, self._expected.trust])
+    def _slopes(self, estimated: Matrix, expected: Matrix, told: Matrix, *, cold: bool) -> tuple[float, float]:
+        """By how much of the estimate's and the past's differences times differ: by all, or as it was elsewhere, as long as nothing says otherwise."""
+        expected = expected * (0.0 if cold else 1.0)
+        believed = np.array([self._expected.slope if cold else 1.0, self._expected.trust])
         allowed = np.array([_SLOPE_DEVIATION if self._estimate else 0.0, _TRUST_DEVIATION if self._expected.trust else 0.0]) + 1e-9
         centred = np.column_stack([estimated - estimated.mean(), expected - expected.mean()])
         missed = told - told.mean() - centred @ believed
         learnt = np.linalg.solve(centred.T @ centred + np.diag((self._spread / allowed) ** 2), centred.T @ missed)
         slope, trust = believed + learnt
-        return float(slope), max(float(trust), 0.0)
+        return float(slope), 0.0 if cold else max(float(trust), 0.0)
 
     def _base(self) -> tuple[Matrix, Matrix]:
         """Log of the estimates, with the standard deviation of those that had to be foreseen from other points' builds."""

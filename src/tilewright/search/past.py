@@ -30,12 +30,16 @@ _SKILL: Final = 0.6
 # Power of a result's closeness to its source's best by which it counts when trust is tried: what is said of slow points hardly matters. guess,
 # the same as in the fits of `tilewright.product`.
 _CLOSENESS: Final = 3.0
+# Share of the best speed under which it does not matter how slow a point is expected to be: decision 0029 has figures.
+_LEAST_SHARE: Final = 0.4
 # Least standard deviation left of log time, once others' results are known. guess.
 _LEAST_SPREAD: Final = 0.05
 
 
 class Past:
-    """A Gaussian process over traits of points and workloads, of log(time / estimate) less each source's mean.
+    """A Gaussian process over traits of points and workloads, of what the estimate misses of each point's share of its source's best speed.
+
+    A share tells fast points apart, and hardly slow ones; log(time / estimate), which is taken where there is none, is mostly a matter of these: decision 0029.
 
     Args:
         encoding: of this search's space.
@@ -47,6 +51,7 @@ class Past:
         trust: the share of what it says that held for sources when the others were asked; 0 where nothing did.
         tried: whether there were sources enough to ask.
         spread: standard deviation of what it left unexplained there; None where it was not tried.
+        slope: by how much of the estimate's differences shares of the best speed differ.
     """
 
     def __init__(self, encoding: Encoding, results: Sequence[PastResult], features: Sequence[float], *, estimated: bool) -> None:
@@ -62,13 +67,20 @@ class Past:
         sources, times = sources[kept], times[kept]
         self._base: Matrix = estimates[kept]
         self._values: Matrix = np.log(times) - self._base
-        relative = self._base.copy()
+        relative, slower = self._base.copy(), np.log(times)
         for source in set(sources.tolist()):
             mine = sources == source
             # The fastest matter: their mean is what a search of this workload will see as its own.
             fast = mine & (times <= np.median(times[mine]))
             self._values[mine] -= self._values[fast].mean()
             relative[mine] -= relative[mine].min()
+            slower[mine] -= slower[mine].min()
+        self._estimated, self._relative = estimated, relative
+        shares, guessed = np.exp(-slower), np.exp(-relative)
+        self.slope = _slope(sources, guessed, shares)
+        missed = shares - self.slope * guessed if estimated else self._values
+        self._usually = float(missed.mean()) if estimated and len(kept) else 0.0
+        self._missed: Matrix = missed - self._usually
         needs = np.array([amounts(usable[number].resources) if usable[number].resources else [np.nan] * 3 for number in kept]).reshape(len(kept), 3)
         self._closeness: Matrix = _closeness(sources, times)
         # Where nothing is known of a build, it is like the others.
@@ -81,10 +93,10 @@ class Past:
         self.spread: float | None = None
         self._gaussian = Gaussian(self._traits.groups, Prior())
         if len(kept) > 2:
-            self._gaussian.fit(self._points, self._values / (self._values.std() + 1e-3))
+            self._gaussian.fit(self._points, self._missed / (self._missed.std() + 1e-3))
             self._try(sources)
         self._gaussian.condition(self._points, range(len(kept)))
-        self._weights = self._gaussian.weights(self._values)
+        self._weights = self._gaussian.weights(self._missed)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -108,7 +120,7 @@ class Past:
             if len(mine) < 3 or len(others) < 3:
                 continue
             self._gaussian.condition(self._points[others], range(len(others)))
-            found = self._gaussian.elsewhere(self._gaussian.weights(self._values[others]), self._points[mine])
+            found = self._slower(self._gaussian.elsewhere(self._gaussian.weights(self._missed[others]), self._points[mine]), self._relative[mine])
             weight = self._closeness[mine]
             asked.append(found - np.average(found, weights=weight))
             told.append(self._values[mine] - np.average(self._values[mine], weights=weight))
@@ -135,7 +147,15 @@ class Past:
             estimates: log of the estimates over the least one, `[points]`.
         """
         here = self._traits.columns(rows, np.tile(self._features, (len(rows), 1)), self._filled(needs), estimates)
-        return self._gaussian.elsewhere(self._weights, here)
+        return self._slower(self._gaussian.elsewhere(self._weights, here), estimates)
+
+    def _slower(self, missed: Matrix, relative: Matrix) -> Matrix:
+        """Log of time over estimate, up to a constant, from what the estimate misses."""
+        if not self._estimated:
+            return missed
+        guessed = np.exp(-relative)
+        slower: Matrix = -np.log(np.maximum(self.slope * guessed + self._usually + missed, np.minimum(guessed, _LEAST_SHARE))) - relative
+        return slower
 
     def _filled(self, needs: Matrix) -> Matrix:
         filled: Matrix = np.where(np.isnan(needs), self._usual, needs)
@@ -170,6 +190,16 @@ def _spread(sources: NDArray[np.str_], times: Matrix, places: Matrix, here: Matr
             mine = np.concatenate([mine[:best], mine[rest]])
         chosen += mine.tolist()
     return np.array(chosen, dtype=np.intp)
+
+
+def _slope(sources: NDArray[np.str_], guessed: Matrix, shares: Matrix) -> float:
+    """By how much of the estimate's differences the shares of each source's best speed differ: none to all of it."""
+    left, right = guessed.copy(), shares.copy()
+    for source in set(sources.tolist()):
+        mine = sources == source
+        left[mine] -= left[mine].mean()
+        right[mine] -= right[mine].mean()
+    return float(np.clip(left @ right / (left @ left + 1e-9), 0.0, 1.0))
 
 
 def _closeness(sources: NDArray[np.str_], times: Matrix) -> Matrix:
