@@ -131,18 +131,25 @@ class Operator:
         key = (workload, target, schedule)
         space = self._spaces.pop(key, None)
         if space is None:
-            names = self._turns()
+            names = self.schedules
             if schedule and schedule not in names:
                 raise UsageError(f"operator {self.name}: no schedule {schedule!r}; {nearest(schedule, names)}")
             programs = {name: self.templates[name].program(workload, target) for name in names if schedule in ("", name)}
-            space = Space(programs, origin=self._origin, where=f"{workload.shown} for {target.arch}", named=len(names) > 1)
+            where = f"{workload.shown} for {target.arch}" + (f" with schedule {schedule!r} alone" if schedule and len(names) > 1 else "")
+            space = Space(programs, origin=self._origin, where=where, named=len(names) > 1)
         self._spaces[key] = space
         if len(self._spaces) > _SPACES_KEPT:
             del self._spaces[next(iter(self._spaces))]
         return space
 
-    def _turns(self) -> list[str]:
-        """The schedules in the order that their suggestions take turns: as the spec names them, the others by name."""
+    @property
+    def schedules(self) -> list[str]:
+        """Names of the schedules in the order that their suggestions take turns: as the spec has them, those that it does not name by name.
+
+        Raises:
+            TemplateError: there is none, or one does not load.
+            UsageError: the spec orders schedules that are not there.
+        """
         names = list(self.templates)
         for name in self.spec.schedules:
             if name not in names:

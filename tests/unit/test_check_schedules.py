@@ -119,6 +119,11 @@ def test_one_schedule_alone(run: Run, tmp_path: Path):
     told = json.loads(out)
     assert (code, told["legal"], [each["name"] for each in told["schedules"]]) == (ExitCode.OK, 2, ["narrow"])
     assert told["default"] == {"schedule": "narrow", "tile_rows": 32, "stages": 1}, "which names its schedule as logs do"
+    assert run("space", "twice", "-w", WORKLOAD, "--schedule", "narrow")[1].startswith(
+        "twice:rows=64,cols=32,inner=8,dtype=float16 on sm_90, schedule narrow alone: 2 legal"
+    )
+    code, _, err = run("check", "twice", "-w", "rows=1,cols=32,inner=8", "--schedule", "narrow")
+    assert code == ExitCode.USAGE and "for sm_90 with schedule 'narrow' alone: no point is legal" in err
     assert "first candidate of narrow: schedule=narrow" in run("space", "twice", "-w", WORKLOAD, "--schedule", "narrow")[1]
     for command in ("check", "space"):
         code, out, err = run(command, "twice", "-w", WORKLOAD, "--schedule", "narow")
@@ -176,3 +181,21 @@ def test_the_inputs_of_the_page_on_operators_are_made_for_every_dtype():
     values = made["make_inputs"](None, specs, torch.Generator().manual_seed(0), "cpu")
     assert {name: (str(value.dtype), value.stride()) for name, value in values.items()} == {name: (f"torch.{name}", (1, 5)) for name in specs}
     assert all(f"`{dtype}`" in page for dtype in DTYPE_BYTES)
+
+
+def test_schedules_are_listed_in_the_order_that_suggestions_take_turns(run: Run, tmp_path: Path):
+    listed = {each["name"]: each for each in json.loads(run("operators", "--json")[1])}
+    assert listed["twice"]["schedules"] == ["wide", "narrow"]
+    assert "  schedules: wide, narrow\n" in run("operators")[1]
+    (tmp_path / "twice" / "wide.py.jinja").rename(tmp_path / "twice" / "broad.py.jinja")
+    code, out, _ = run("operators")
+    assert code == ExitCode.FAILED and "twice: cannot be used\n" in out and "schedules names 'wide'" in out
+
+
+def test_all_workloads_that_refuse_a_config_are_told(run: Run):
+    workloads = [argument for rows in (1, 64, 2, 1) for argument in ("-w", f"rows={rows},cols=32,inner=8")]
+    assert run("check", "twice", *workloads[2:6], "--config", "schedule=narrow stages=2")[0] != ExitCode.USAGE
+    code, out, err = run("check", "twice", *workloads, "--config", "schedule=narrow stages=2", "--config", "tile_rows=64")
+    told = [line for line in err.splitlines() if " for sm_90" in line]
+    assert code == ExitCode.USAGE and out == "" and len(told) == 4, told
+    assert "rows=1," in told[0] and all("too tall" in line for line in told[1:])

@@ -114,12 +114,32 @@ def test_space_tells_schedules_apart_and_why_another_ones_suggestion_is_the_defa
         "first: suggest(tile=[2, 64])",
         "too short for this way",
     ]
-    assert "default: schedule=second warps=2 depth=2" in lines
+    assert lines[lines.index("default: schedule=second warps=2 depth=2") + 1] == "not of first: no suggestion of it fits"
     assert main([*argv, "--json"]) == ExitCode.OK
     told = json.loads(capsys.readouterr().out)
     assert (told["legal"], told["points"], told["rejected"], told["cuts"]) == (3, 7, {"shallow": 2, "too short for this way": 2}, {})
     assert [(one["name"], one["legal"], one["suggestions"], one["passed_over"]) for one in told["schedules"]] == [("first", 0, 2, 2), ("second", 3, 1, 0)]
     assert told["passed_over"][1] == {"schedule": "first", "suggestion": {"tile": [2, 64]}, "reasons": {"too short for this way": 1}}
+
+
+def test_a_default_says_why_it_is_not_of_the_first_schedule(templates: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def told(first: str, *more: str) -> list[str]:
+        (templates / "vector_add" / "first.py.jinja").write_text(first)
+        assert main(["space", "vector_add", "--templates", str(templates), "-w", "N=100", *more]) == ExitCode.OK
+        *_, last = capsys.readouterr().out.split("\n\n")
+        return [line.strip() for line in last.splitlines()]
+
+    long_first = FIRST.replace("N > 500", "N > 50")
+    late = "not of first: its first suggestion does not fit, and its others come later, as schedules take turns"
+    assert told(long_first) == ["default: schedule=second warps=2 depth=2", late], "although the second of the first schedule fits"
+    stated_where_it_fits = long_first.replace(
+        "{%- do cfg.suggest(tile=[cdiv(N, 256), 256]) -%}", "{%- if N > 128 -%}{%- do cfg.suggest(tile=[1, 256]) -%}{%- endif -%}"
+    )
+    assert told(stated_where_it_fits) == ["default: schedule=first tile=2x64"]
+    assert told(long_first.replace(", 64]", ", 16]"), "--schedule", "first") == [
+        "first candidate of first: schedule=first tile=2x64",
+        "no suggestion fits: this is the first legal config",
+    ]
 
 
 def test_subtrees_of_unknown_size_are_explained(templates: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 from collections import defaultdict
 from collections.abc import Sequence
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     if unseen := inference_note(operator.spec, workloads):
         note(unseen)
     targets = [named_target(name) for name in dict.fromkeys(args.targets or [DEFAULT_TARGET])]
-    given = {(workload, target): _written(operator, workload, target, args) for workload in workloads for target in targets}
+    given = _given(operator, [(workload, target) for workload in workloads for target in targets], args)
     reports: list[Legality] = []
     jobs = args.jobs or max(1, len(os.sched_getaffinity(0)) - 1)
     timeouts = Timeouts(compile=args.compile_timeout, run=args.run_timeout)
@@ -59,13 +60,22 @@ def run(args: argparse.Namespace) -> ExitCode:
     return ExitCode.OK if all(report.legal and not report.faulty and not report.broken for report in reports) else ExitCode.FAILED
 
 
-def _written(operator: Operator, workload: Workload, target: Target, args: argparse.Namespace) -> list[Config]:
-    """The configs given, completed; said where another knob than those named differs from the default."""
-    written = [written_config(operator, workload, target, text, args.schedule) for text in args.configs]
-    for each in written:
-        if each.note:
-            note(f"{workload.shown} for {target.arch}: {each.note}")
-    return [each.config for each in written]
+def _given(operator: Operator, pairs: Sequence[tuple[Workload, Target]], args: argparse.Namespace) -> dict[tuple[Workload, Target], list[Config]]:
+    """The configs given, completed; said where another knob than those named differs from the default. All that are refused are told at once."""
+    given: dict[tuple[Workload, Target], list[Config]] = {pair: [] for pair in pairs}
+    refused: list[UsageError] = []
+    for (workload, target), text in itertools.product(pairs, args.configs):
+        try:
+            written = written_config(operator, workload, target, text, args.schedule)
+        except UsageError as error:
+            refused.append(error)
+            continue
+        if written.note:
+            note(f"{workload.shown} for {target.arch}: {written.note}")
+        given[workload, target].append(written.config)
+    if refused:
+        raise type(refused[0])("\n".join(dict.fromkeys(map(str, refused)))) from refused[0]
+    return given
 
 
 def _print(operator: Operator, reports: Sequence[Legality], *, ran: bool) -> None:

@@ -19,7 +19,7 @@ def run(args: argparse.Namespace) -> ExitCode:
     sound = []
     for operator in found.operators.values():
         try:
-            _ = operator.spec, operator.templates
+            _ = operator.spec, operator.schedules
             sound.append(operator)
         except UsageError as error:
             faulty[operator.folder] = str(error)
@@ -39,7 +39,7 @@ def _entry(operator: Operator) -> dict[str, Any]:
         "dims": list(spec.dims),
         "dtypes": {parameter: list(allowed) for parameter, allowed in spec.dtypes.items()},
         "layouts": {parameter: list(allowed) for parameter, allowed in spec.layouts.items()},
-        "schedules": list(operator.templates),
+        "schedules": operator.schedules,
         "workload_sets": {set_name: len(members) for set_name, members in spec.workload_sets.items()},
         "folder": str(operator.folder),
     }
@@ -52,7 +52,7 @@ def _paragraph(operator: Operator) -> str:
     lines = [
         f"{operator.name}: {spec.summary}",
         f"workload: {', '.join(spec.dims)}; {'; '.join(choices)}",
-        f"schedules: {', '.join(operator.templates)}",
+        f"schedules: {', '.join(operator.schedules)}",
         *([f"workload sets: {', '.join(sets)}"] if sets else []),
         f"folder: {operator.folder}",
     ]

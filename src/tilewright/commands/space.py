@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from tilewright.commands.output import emit, emit_json, table
 from tilewright.errors import ExitCode
+from tilewright.knobs import SCHEDULE
 from tilewright.library import Operator, find_operator
 from tilewright.points import SpaceCount
 from tilewright.report import format_config
@@ -93,7 +94,8 @@ def run(args: argparse.Namespace) -> ExitCode:
         answers = [view.to_json(operator, target) for view in views]
         emit_json(answers[0] if len(answers) == 1 else {"operator": operator.name, "target": target.arch, "spaces": answers})
     elif len(views) == 1:
-        emit(f"{views[0].workload.shown} on {target.arch}: {_legal(views[0].whole)}")
+        alone = f", schedule {args.schedule} alone" if args.schedule else ""
+        emit(f"{views[0].workload.shown} on {target.arch}{alone}: {_legal(views[0].whole)}")
         _print(views[0])
     else:
         _print_summary(views, target)
@@ -173,7 +175,23 @@ def _print(view: _View) -> None:
             emit(f"  {f'{passed.schedule}: ' if several else ''}{passed.text}\n    {_why(passed)}")
     if view.default is not None:
         emit(f"\n{view.title}: {format_config(view.default)}")
+        if whose := _whose(view, view.default):
+            emit(f"  {whose}")
     _print_configs(view)
+
+
+def _whose(view: _View, default: Mapping[str, Any]) -> str:
+    """Why the default is no suggestion of the first schedule; empty where it is one."""
+    if sum(view.suggested.values()) == len(view.passed):
+        return "no suggestion fits: this is the first legal config"
+    names = list(view.counts)
+    earlier = names[: names.index(default[SCHEDULE])] if SCHEDULE in default else []
+    none = [name for name in earlier if view.suggested[name] == view.left(name)]
+    later = [name for name in earlier if name not in none]
+    return "; ".join(
+        [f"not of {name}: no suggestion of it fits" for name in none]
+        + [f"not of {name}: its first suggestion does not fit, and its others come later, as schedules take turns" for name in later]
+    )
 
 
 def _print_configs(view: _View) -> None:
