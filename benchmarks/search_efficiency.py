@@ -3,6 +3,7 @@
     python benchmarks/search_efficiency.py                             every searcher on all of benchmarks/data
     python benchmarks/search_efficiency.py --recorded FILE...          on any recording: a log, a Kernel Tuner cache file, or T4
     python benchmarks/search_efficiency.py --history                   also with the recording's other workloads as history
+    python benchmarks/search_efficiency.py --held-out DIR              what is learned of all operators, trained without the recording's (pretrain.py)
     python benchmarks/search_efficiency.py --json F.json --plot F.svg  figures, and a plot (needs matplotlib)
 
 For each searcher: % of the optimum's speed after so many measurements, the median over seeds of the geometric mean over workloads, and
@@ -39,7 +40,7 @@ from tilewright.record import Record, Resources, Status, config_key
 from tilewright.recorded import Recording, build_of
 from tilewright.recorded_operator import operator_of
 from tilewright.result import learned_us
-from tilewright.search import SEARCHERS, WideProposer, check_searcher, make_proposer
+from tilewright.search import SEARCHERS, WideProposer, check_searcher, make_proposer, pretrained
 from tilewright.search.past_result import PastResult
 from tilewright.space import SearchSpace
 from tilewright.workload import Workload
@@ -47,6 +48,8 @@ from tilewright.workload import Workload
 DATA = Path(__file__).parent / "data"
 OPERATORS = Path(__file__).parent / "operators"
 MARKS = (8, 16, 32, 64, 128)
+# Operators that are so alike that one would tell what is to be told of the other, by the beginnings of recordings' names.
+FAMILIES = {"matmul": ("recorded_gemm", "coarse_matmul", "matmul_llama", "matmul_4096"), "rows": ("softmax", "rms_norm")}
 # Searchers that start from an estimate where there is one.
 INFORMED = ("auto", "cost")
 # Builds are handed out in so many steps for each batch of measurements, each knowing what the last one found.
@@ -131,6 +134,18 @@ def cases_of(recording: Recording, templates: Sequence[Path]) -> list[Case]:
         print(note, file=sys.stderr)
     cases = [Case(name=workload.key, workload=workload, recording=recording, spec=spec) for workload in recording.workloads.values()]
     return [case for case in cases if case.times]
+
+
+def family_of(path: Path) -> str:
+    """What a recording is held out with: its family, or itself alone."""
+    return next((family for family, names in FAMILIES.items() if path.name.startswith(names)), path.name.partition("_h200")[0])
+
+
+def hold_out(path: Path, folder: Path | None) -> None:
+    """Let searches have what was learned of all operators without a recording's own; what is shipped where no folder is given."""
+    if folder is not None:
+        network = pretrained.Network(pretrained.read_weights(folder / f"{family_of(path)}.json"))
+        pretrained.shipped = lambda: network
 
 
 def past_of(case: Case, cases: Sequence[Case], spec: OperatorSpec | None) -> tuple[tuple[PastResult, ...], Kinship]:
@@ -223,14 +238,17 @@ def work(job: tuple[Job, argparse.Namespace]) -> tuple[Job, list[tuple[list[floa
     if path not in _CASES:
         _CASES.clear()
         _CASES[path] = cases_of(read(Path(path)), args.templates)
+        hold_out(Path(path), args.held_out)
     cases = _CASES[path]
-    measured = [max(args.most, budget_of(case.times)) for case in cases]
+    measured = [args.most if args.unscored else max(args.most, budget_of(case.times)) for case in cases]
     return (path, text, seed), [
         trajectory(case, cases, Entrant(text), seed=seed, measurements=count, builds=args.builds) for case, count in zip(cases, measured, strict=True)
     ]
 
 
-def row_of(cases: Sequence[Case], text: str, runs: Sequence[Sequence[tuple[list[float | None], list[float]]]], marks: Sequence[int]) -> dict[str, object]:
+def row_of(
+    cases: Sequence[Case], text: str, runs: Sequence[Sequence[tuple[list[float | None], list[float]]]], marks: Sequence[int], *, scored: bool
+) -> dict[str, object]:
     """One entrant's figures on one recording; `runs` by seed, then workload."""
 
     def share(case: Case, found: list[float | None], mark: int) -> float:
@@ -240,9 +258,13 @@ def row_of(cases: Sequence[Case], text: str, runs: Sequence[Sequence[tuple[list[
     shares = [[[share(case, found, mark) for mark in marks] for case, (found, _) in zip(cases, run, strict=True)] for run in runs]
     geometric = [[math.exp(statistics.fmean(math.log(case[m]) for case in run)) for m in range(len(marks))] for run in shares]
     worst = [min(statistics.median(run[c][m] for run in shares) for c in range(len(cases))) for m in range(len(marks))]
-    scores = [score(case, [run[c][0] for run in runs]) for c, case in enumerate(cases)]
+    scores = [score(case, [run[c][0] for run in runs]) for c, case in enumerate(cases)] if scored else []
     known = [value for value in scores if value is not None]
-    single = [statistics.fmean(values) for run in runs if (values := [v for c, case in enumerate(cases) if (v := score(case, [run[c][0]])) is not None])]
+    single = [
+        statistics.fmean(values)
+        for run in (runs if scored else ())
+        if (values := [v for c, case in enumerate(cases) if (v := score(case, [run[c][0]])) is not None])
+    ]
     return {
         "searcher": text,
         "seeds": len(runs),
@@ -278,8 +300,10 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--search", nargs="+", default=None, metavar="NAME[+WHAT]", help="default: all that the recording allows")
     parser.add_argument("--history", action="store_true", help="also with the other workloads of the recording as history")
     parser.add_argument("--templates", type=Path, action="append", default=[], help="folder of operators, for estimates")
+    parser.add_argument("--held-out", type=Path, metavar="DIR", help="of pretrain.py --held-out")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--most", type=int, default=128, help="measurements")
+    parser.add_argument("--unscored", action="store_true", help="without the score, which may take 400 measurements")
     parser.add_argument("--builds", type=int, default=8, help="builds for each measurement, where builds are looked at")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--json", type=Path, help="write the figures there")
@@ -302,7 +326,7 @@ def main(argv: Sequence[str]) -> int:
                 print(f"\n{path.name}: {len(cases)} workloads of {min(sizes)} to {max(sizes)} configs, budget {budgets}", flush=True)
                 for text in usable:
                     jobs = [((str(path), text, seed), args) for seed in range(args.seeds)]
-                    row = row_of(cases, text, [runs for _, runs in (pool.imap(work, jobs) if pool else map(work, jobs))], marks)
+                    row = row_of(cases, text, [runs for _, runs in (pool.imap(work, jobs) if pool else map(work, jobs))], marks, scored=not args.unscored)
                     report.setdefault(path.name, []).append(row)
                     print(line(row), flush=True)
                     if args.json:

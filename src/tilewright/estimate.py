@@ -8,10 +8,12 @@ none, once a candidate is built.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import ceil, exp, floor, log, log2, nan, prod, sqrt
 from typing import Final
 
 from tilewright.crosswise import crosswise_operands
+from tilewright.descriptors import describe_for
 from tilewright.operator import OperatorSpec
 from tilewright.prediction import predicted_us
 from tilewright.product import (
@@ -192,7 +194,7 @@ def general_us(
 
 
 def estimate_for(spec: OperatorSpec, workload: Workload, target: Target) -> Callable[[Config, Resources | None], float | None] | None:
-    """What a searcher may ask of a config, before its build and after: the author's `predict`, else the general estimate.
+    """What a searcher may ask of a config, before its build and after: the author's `predict`, else a `GeneralEstimate`.
 
     Args:
         spec: the operator; its `predict` is called with workload, target, config, and the build's resources or None.
@@ -207,27 +209,38 @@ def estimate_for(spec: OperatorSpec, workload: Workload, target: Target) -> Call
         return None
     if spec.predict is not None:
         return lambda config, resources: predicted_us(spec, workload, target, config, resources)
-    dtype = max(workload.dtypes.values(), key=lambda name: target.tflops.get(name, 0.0), default="")
-    largest = max(spec.outputs(workload).values(), key=lambda output: prod(output.shape))
-    flops, bytes_moved = float(spec.flops(workload)), float(spec.bytes_moved(workload))
-    element_bytes = min((DTYPE_BYTES[name] for name in workload.dtypes.values() if name == dtype), default=2)
+    return GeneralEstimate(spec, workload, target)
 
-    tile_of, crosswise = tile_namer(spec, workload), crosswise_operands(spec, workload)
 
-    def estimate(config: Config, resources: Resources | None) -> float | None:
-        if resources is None:
-            return nan
-        return general_us(
-            flops=flops,
-            bytes_moved=bytes_moved,
+class GeneralEstimate:
+    """The general estimate of a workload's candidates; NaN before a build.
+
+    Args:
+        spec: the operator.
+        workload: the shape and dtypes.
+        target: limits and peak rates.
+
+    Attributes:
+        describe: what describes a candidate, for what is learned of all operators' kernels.
+    """
+
+    def __init__(self, spec: OperatorSpec, workload: Workload, target: Target) -> None:
+        dtype = max(workload.dtypes.values(), key=lambda name: target.tflops.get(name, 0.0), default="")
+        largest = max(spec.outputs(workload).values(), key=lambda output: prod(output.shape))
+        self._tile_of = tile_namer(spec, workload)
+        self._estimate = partial(
+            general_us,
+            flops=float(spec.flops(workload)),
+            bytes_moved=float(spec.bytes_moved(workload)),
             outputs=largest.shape,
-            element_bytes=element_bytes,
+            element_bytes=min((DTYPE_BYTES[name] for name in workload.dtypes.values() if name == dtype), default=2),
             target=target,
             dtype=dtype,
-            resources=resources,
-            programs=resources.programs,
-            tile=tile_of(config),
-            crosswise=crosswise,
+            crosswise=crosswise_operands(spec, workload),
         )
+        self.describe = describe_for(spec, workload, target)
 
-    return estimate
+    def __call__(self, config: Config, resources: Resources | None) -> float | None:
+        if resources is None:
+            return nan
+        return self._estimate(resources=resources, programs=resources.programs, tile=self._tile_of(config))

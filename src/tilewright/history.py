@@ -13,7 +13,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from tilewright.errors import HostError, LogError, UsageError
-from tilewright.estimate import estimate_for
+from tilewright.estimate import GeneralEstimate, estimate_for
 from tilewright.library import shipped_templates
 from tilewright.log import TuningLog
 from tilewright.operator import OperatorSpec
@@ -78,12 +78,18 @@ class Kinship:
             estimated = estimate(config, resources) if estimate is not None and time_us is not None else None
         except (LookupError, TypeError, ValueError, UsageError):  # written for another version of the template
             estimated = None
+        if estimated is not None and not math.isfinite(estimated):
+            estimated = None
+        described = None
+        if estimated is not None and resources is not None and isinstance(estimate, GeneralEstimate):
+            described = estimate.describe(config, resources, estimated)
         return PastResult(
             source=f"{workload.key} {target.key}",
             features=self.place(workload, target),
             config=config,
             time_us=time_us,
-            estimate_us=estimated if estimated is not None and math.isfinite(estimated) else None,
+            estimate_us=estimated,
+            described=described,
             # The grid is that workload's, and says nothing of this one's.
             resources=replace(resources, programs=None) if resources is not None and target.arch == self.target.arch else None,
         )

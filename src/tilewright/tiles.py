@@ -76,6 +76,12 @@ def knob_namer(spec: OperatorSpec, workload: Workload) -> Callable[[Iterable[str
     return told
 
 
+def named_stages(config: Config) -> int:
+    """Stages of a pipeline, by the one knob that is named so; 0 without one."""
+    name = _only([name for name in config if _STAGES.fullmatch(name)])
+    return extent_of(config[name]) if name else 0
+
+
 def tile_namer(spec: OperatorSpec, workload: Workload) -> Callable[[Config], NamedTile | None]:
     """What tells the tile of a workload's largest result.
 

@@ -20,6 +20,7 @@ from tilewright.search import make_proposer
 from tilewright.search.encoding import Matrix
 from tilewright.search.expectation import Expectation
 from tilewright.search.foresight import Foresight, amounts
+from tilewright.search.leads import Lead
 from tilewright.search.model import TimeModel
 from tilewright.search.past import Past
 from tilewright.search.past_result import PastResult
@@ -174,7 +175,8 @@ def test_at_first_every_second_turn_leaves_the_past_aside():
     assert [untried.aside(turn, turn) for turn in (0, 1, 31, 33)] == [False, True, True, False]
     assert not noise and noise.trust == 0 and not noise.aside(1, 1)
     blind, seeing = (TimeModel(pool, estimate, Past(pool.encoding, with_estimates(5.0, 7.0), (6.0,), estimated=True)) for estimate in (None, lambda *_: 1.0))
-    assert not blind.aside(1, 1) and seeing.aside(1, 1)
+    assert [blind.lead(turn, turn) for turn in (0, 1)] == [Lead.PAST, Lead.PAST]
+    assert [seeing.lead(turn, turn) for turn in (0, 1, 3, 9)] == [Lead.PAST, Lead.ESTIMATE, Lead.ESTIMATE, Lead.PAST]
 
 
 def with_estimates(*sources: float) -> list[PastResult]:
@@ -416,5 +418,6 @@ def test_what_is_fast_elsewhere_though_the_estimate_calls_it_slow_is_expected_to
         assert wanted.min() / wanted[first].min() > 0.9
     models = [TimeModel(pool, lambda config, resources: 1.0, past) for past in (right, wrong)]
     told = np.log(np.array([1.0, 2.0, 4.0]))
-    slopes = [model._slopes(told, np.zeros(3), np.zeros(3), cold=cold)[0] for model in models for cold in (True, False)]
+    told_of = np.column_stack([told, np.zeros(3), np.zeros(3)])
+    slopes = [model._leads.shares(lead, told_of, np.zeros(3), 0.2)[0] for model in models for lead in (Lead.ESTIMATE, Lead.PAST)]
     assert slopes[0] == pytest.approx(slopes[1], abs=0.1) and slopes[2] < slopes[3] - 0.2

@@ -18,6 +18,7 @@ from tilewright.record import Config, Resources
 from tilewright.search.base import ENUMERABLE
 from tilewright.search.climb import climb
 from tilewright.search.densities import Densities
+from tilewright.search.leads import Lead
 from tilewright.search.model import Estimate, TimeModel
 from tilewright.search.moves import Descent
 from tilewright.search.params import decoded, distribution_of, encoded, failed
@@ -163,7 +164,7 @@ class CostSampler(BaseSampler):
     def _worth_building(self, unknown: NDArray[np.intp], count: int) -> list[int]:
         """The most promising ones; every few builds, one that is a knob away from the best points."""
         self._batches += 1
-        gain = self._model.gain(cold=self._model.aside(self._batches, self._count))[unknown]
+        gain = self._model.gain(self._model.lead(self._batches, self._count))[unknown]
         order = unknown[np.argsort(-gain, kind="stable")]
         near = self._beside(order) if len(self._model.times) >= _POLISH_FROM else order[:0]
         chosen: dict[int, None] = {}
@@ -216,11 +217,12 @@ class CostSampler(BaseSampler):
         contrast = self._contrast()
         if contrast is not None and self._count >= _UNCONTRASTED and contrast in numbers:
             return contrast
-        if not self._model.informed() or (self._estimate is None and not self._model.led and (not self._model.hedged or self._cold) and self._count < _STARTUP):
+        blind = self._estimate is None and not self._model.led and not (self._model.hedged and self._lead is Lead.PAST)
+        if not self._model.informed() or (blind and self._count < _STARTUP):
             return self._step(numbers)
         if self._turns and self._model.times and (self._count) % _TURNS == 0:
             return self._densities.choose(self._model.times, self._model.failed, numbers)
-        gain = self._model.gain(cold=self._cold)[numbers]
+        gain = self._model.gain(self._lead)[numbers]
         return int(numbers[int(np.argmax(gain))])
 
     def _contrast(self) -> int | None:
@@ -240,9 +242,9 @@ class CostSampler(BaseSampler):
         return next((number for number in steps if number is not None and number in allowed), int(numbers[self._rng.randrange(len(numbers))]))
 
     @property
-    def _cold(self) -> bool:
-        """Whether this choice leaves other workloads' results aside."""
-        return self._model.aside(self._count, self._count)
+    def _lead(self) -> Lead:
+        """Who leads this choice."""
+        return self._model.lead(self._count, self._count)
 
     def _sync(self, study: Study, asking: int | None) -> None:
         """Take in the study's trials that are new or have ended."""

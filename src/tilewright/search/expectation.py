@@ -68,6 +68,11 @@ class Expectation:
         return self._past.slope if self._past is not None and self.led else 1.0
 
     @property
+    def corrected(self) -> float:
+        """What share of the general estimate's correction held elsewhere; none where nothing is known of it."""
+        return self._past.corrected if self._past is not None else 0.0
+
+    @property
     def lengths(self) -> Matrix | None:
         """Logarithms of the length scales of the encoding's groups elsewhere; None where other workloads' results may not lead."""
         return self._past.lengths if self._past is not None and self.led else None

@@ -17,9 +17,11 @@ from tilewright.search.feasibility import Feasibility
 from tilewright.search.foresight import FIRST, Foresight
 from tilewright.search.gaussian import Gaussian, Prior
 from tilewright.search.improvement import improvement
+from tilewright.search.leads import Lead, Leads
 from tilewright.search.past import Past, carried
 from tilewright.search.past_result import PastResult
 from tilewright.search.pool import Pool
+from tilewright.search.pretrained import Correction
 
 # A candidate's time in µs as physics has it, before the build (None) and with what the build says; None where it cannot run,
 # and NaN where that cannot be said before the build.
@@ -32,10 +34,7 @@ _SPREAD_ESTIMATED: Final = 0.2
 _SPREAD_BLIND: Final = 1.0
 _SPREAD_WEIGHT: Final = 4
 
-# How far from one the slope of log(measured) by log(estimated) is thought to be. guess: an estimate may be half blind, or mislead.
-_SLOPE_DEVIATION: Final = 0.3
-# The same for the share of what the past expects; and how much more may stay unexplained here than among the past's own sources. guess.
-_TRUST_DEVIATION: Final = 0.5
+# How much more may stay unexplained here than among the past's own sources. guess.
 _PAST_MARGIN: Final = 1.5
 # Builds of the past that this search's own are foreseen from.
 _PAST_BUILDS: Final = 250
@@ -68,6 +67,8 @@ class TimeModel:
         self._estimate = estimate
         self._foresight = Foresight(pool)
         self._expected = Expectation(pool, self._foresight, past)
+        self._correction = Correction(estimate)
+        self._leads = Leads(self._expected, self._correction, estimated=estimate is not None)
         spread = _SPREAD_BLIND if estimate is None else _SPREAD_ESTIMATED
         # What the past leaves unexplained elsewhere is what it will leave here, or more: sources are more alike than this one may be.
         self._spread = spread if self._expected.spread is None else min(spread, _PAST_MARGIN * self._expected.spread)
@@ -99,6 +100,7 @@ class TimeModel:
         self._foreseen = np.concatenate([self._foreseen, np.full(count - held, np.nan)])
         self._same = np.concatenate([self._same, np.zeros(count - held, dtype=bool)])
         self._expected.grow(count - held)
+        self._correction.grow(count - held)
         if not self._stale:
             self._gaussian.extend(self.pool.vectors[held:])
         self._changed()
@@ -113,12 +115,13 @@ class TimeModel:
         self._fates.keep(numbers)
         self._physics, self._foreseen, self._same = self._physics[numbers], self._foreseen[numbers], self._same[numbers]
         self._expected.keep(numbers)
+        self._correction.keep(numbers)
         if not self._stale:
             self._gaussian.keep(numbers)
         self._changed()
 
     def _changed(self) -> None:
-        self._gains: dict[bool, Matrix] = {}
+        self._gains: dict[Lead, Matrix] = {}
 
     def _log_estimate(self, config: Config, resources: Resources | None) -> float:
         if self._estimate is None:
@@ -134,6 +137,7 @@ class TimeModel:
         before = self._physics[number]
         self._physics[number] = self._log_estimate(self.pool.configs[number], resources)
         self._expected.build(number, resources)
+        self._correction.take([number], [self.pool.configs[number]], [resources], [self._physics[number]])
         if math.isnan(before) or self._expected:
             self._foresight.add(number, resources)
         # What was not foreseen is NaN, and no number is less.
@@ -210,46 +214,35 @@ class TimeModel:
         """Whether other workloads' results take part, but were not tried on one another."""
         return self._expected.hedged
 
-    def aside(self, turn: int, count: int) -> bool:
-        """Whether a turn leaves other workloads' results aside; those that were tried on one another only where there is an estimate instead."""
-        return self._expected.aside(turn, count) and (self.hedged or self._estimate is not None)
+    def lead(self, turn: int, count: int) -> Lead:
+        """As `Leads.lead`."""
+        return self._leads.lead(turn, count)
 
-    def predict(self, *, cold: bool = False) -> tuple[Matrix, Matrix]:
-        """Mean and standard deviation of log time at all points; `cold` leaves other workloads' results aside."""
+    def predict(self, lead: Lead | None = None) -> tuple[Matrix, Matrix]:
+        """Mean and standard deviation of log time at all points, as who leads has it; without a name, who knows most."""
+        lead = lead or self._leads.first
         base, doubt = self._base()
         able = ~np.isposinf(self._physics)
         self._expected.ask(base - (base[able].min() if able.any() else 0.0))
-        expected = self._expected.mean
-        trust = 0.0 if cold else self._expected.trust
+        told_of = self._leads.told_of(base)
         if not self.times:
-            return base + trust * expected, np.hypot(doubt, self._spread)
+            return base + told_of[:, 1:] @ self._leads.beliefs(lead)[0][1:], np.hypot(doubt, self._spread)
         if self._stale:
             self._gaussian.condition(self.pool.vectors, list(self.times))
             self._stale = False
         observed = self._gaussian.observed
         told = np.array([self.times[number] for number in observed])
-        slope, trust = self._slopes(base[observed], expected[observed], told, cold=cold)
-        residuals = told - slope * base[observed] - trust * expected[observed]
+        shares = self._leads.shares(lead, told_of[observed], told, self._spread)
+        residuals = told - told_of[observed] @ shares
         centre = float(np.median(residuals) if self._estimate and len(residuals) > 2 else np.mean(residuals))
         spread = math.sqrt((_SPREAD_WEIGHT * self._spread**2 + float(((residuals - centre) ** 2).sum())) / (_SPREAD_WEIGHT + len(residuals)))
         if self._refit_at <= len(observed) <= _LAST_FIT:
             self._gaussian.fit(self.pool.vectors[observed], (residuals - centre) / spread)
             self._refit_at = max(int(len(observed) * _FIT_GROWTH), len(observed) + 1)
             self._gaussian.condition(self.pool.vectors, observed)
-        series = np.column_stack([told, base[observed], expected[observed], np.ones(len(observed))])
-        mean, deviation = self._gaussian.posterior(series, np.array([1.0, -slope, -trust, -centre]) / spread)
-        return slope * base + trust * expected + centre + spread * mean, np.hypot(doubt, spread * deviation)
-
-    def _slopes(self, estimated: Matrix, expected: Matrix, told: Matrix, *, cold: bool) -> tuple[float, float]:
-        """By how much of the estimate's and the past's differences times differ: by all, or as it was elsewhere, as long as nothing says otherwise."""
-        expected = expected * (0.0 if cold else 1.0)
-        believed = np.array([self._expected.slope if cold else 1.0, self._expected.trust])
-        allowed = np.array([_SLOPE_DEVIATION if self._estimate else 0.0, _TRUST_DEVIATION if self._expected.trust else 0.0]) + 1e-9
-        centred = np.column_stack([estimated - estimated.mean(), expected - expected.mean()])
-        missed = told - told.mean() - centred @ believed
-        learnt = np.linalg.solve(centred.T @ centred + np.diag((self._spread / allowed) ** 2), centred.T @ missed)
-        slope, trust = believed + learnt
-        return float(slope), 0.0 if cold else max(float(trust), 0.0)
+        series = np.column_stack([told, told_of[observed], np.ones(len(observed))])
+        mean, deviation = self._gaussian.posterior(series, np.array([1.0, *-shares, -centre]) / spread)
+        return told_of @ shares + centre + spread * mean, np.hypot(doubt, spread * deviation)
 
     def _base(self) -> tuple[Matrix, Matrix]:
         """Log of the estimates, with the standard deviation of those that had to be foreseen from other points' builds."""
@@ -261,14 +254,16 @@ class TimeModel:
         if not learnt:
             return np.zeros(len(sure)), np.ones(len(sure))
         fresh = np.flatnonzero(unsaid & np.isnan(self._foreseen))
-        for number, foreseen in zip(fresh, self._foresight.foresee(fresh), strict=True):
+        configs, needed = [self.pool.configs[number] for number in fresh], list(self._foresight.foresee(fresh))
+        for place, number in enumerate(fresh):
             known = self._elsewhere.get(self.pool.rows[number].tobytes())
             self._same[number] = known is not None
-            # The same binary, but over this workload's grid.
-            needs = foreseen if known is None else replace(known, programs=foreseen.programs)
-            estimated = self._log_estimate(self.pool.configs[number], needs)
-            # Foreseen not to fit: the last to be built, but not ruled out.
-            self._foreseen[number] = estimated if math.isfinite(estimated) else _HOPELESS
+            if known is not None:  # the same binary, but over this workload's grid
+                needed[place] = replace(known, programs=needed[place].programs)
+        estimated = np.array([self._log_estimate(config, needs) for config, needs in zip(configs, needed, strict=True)])
+        self._correction.take(fresh, configs, needed, estimated)
+        # Foreseen not to fit: the last to be built, but not ruled out.
+        self._foreseen[fresh] = np.where(np.isfinite(estimated), estimated, _HOPELESS)
         misses = np.array(self._misses)
         doubt = math.sqrt((_DOUBT_WEIGHT * _DOUBT**2 + float((misses**2).sum())) / (_DOUBT_WEIGHT + len(misses)))
         return np.where(unsaid, self._foreseen, np.where(sure, self._physics, 0.0)), np.where(unsaid, np.where(self._same, _DOUBT_SAME, doubt), 0.0)
@@ -281,18 +276,19 @@ class TimeModel:
             self._expected.relearn()
         return len(self._foresight) >= FIRST
 
-    def gain(self, *, cold: bool = False) -> Matrix:
+    def gain(self, lead: Lead | None = None) -> Matrix:
         """Expected improvement of log time at all points, weighted by feasibility; zero where known or unable to run.
 
         Args:
-            cold: leave other workloads' results aside.
+            lead: as of `predict`.
         """
-        if cold not in self._gains:
-            mean, deviation = self.predict(cold=cold)
+        lead = lead or self._leads.first
+        if lead not in self._gains:
+            mean, deviation = self.predict(lead)
             gain = improvement(mean, deviation, min(self.times.values())) if self.times else -mean + mean.max() + 1.0
             gain = gain * self.feasible()
             for point in self.pending:
                 gain = gain * (1 - self._fates.likeness(point))
             gain[self.known | np.isposinf(self._physics)] = 0.0
-            self._gains[cold] = gain
-        return self._gains[cold]
+            self._gains[lead] = gain
+        return self._gains[lead]

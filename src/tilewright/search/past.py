@@ -14,6 +14,7 @@ from tilewright.search.encoding import Encoding, Matrix
 from tilewright.search.foresight import amounts
 from tilewright.search.gaussian import Gaussian, Prior
 from tilewright.search.past_result import PastResult
+from tilewright.search.pretrained import corrections_of
 from tilewright.search.traits import DOUBLINGS, Traits
 
 # Results that are learnt from, at most: of each source its best, and others at even steps. guess: a solve costs their cube.
@@ -52,6 +53,7 @@ class Past:
         tried: whether there were sources enough to ask.
         spread: standard deviation of what it left unexplained there; None where it was not tried.
         slope: by how much of the estimate's differences shares of the best speed differ.
+        corrected: what share of the general estimate's correction held, from none to all of it.
     """
 
     def __init__(self, encoding: Encoding, results: Sequence[PastResult], features: Sequence[float], *, estimated: bool) -> None:
@@ -65,6 +67,9 @@ class Past:
         kept = _spread(sources, times, places / DOUBLINGS, self._features / DOUBLINGS)
         rows = encoding.rows([carried(encoding, usable[number].config) for number in kept])
         sources, times = sources[kept], times[kept]
+        self._closeness: Matrix = _closeness(sources, times)
+        corrections = corrections_of([usable[number].described for number in kept])
+        self.corrected = _corrected(sources, corrections, np.log(times) - estimates[kept], self._closeness)
         self._base: Matrix = estimates[kept]
         self._values: Matrix = np.log(times) - self._base
         relative, slower = self._base.copy(), np.log(times)
@@ -82,7 +87,6 @@ class Past:
         self._usually = float(missed.mean()) if estimated and len(kept) else 0.0
         self._missed: Matrix = missed - self._usually
         needs = np.array([amounts(usable[number].resources) if usable[number].resources else [np.nan] * 3 for number in kept]).reshape(len(kept), 3)
-        self._closeness: Matrix = _closeness(sources, times)
         # Where nothing is known of a build, it is like the others.
         self._usual = np.array([np.nanmean(column) if np.isfinite(column).any() else np.nan for column in needs.T])
         self._traits = Traits(encoding, features)
@@ -200,6 +204,16 @@ def _slope(sources: NDArray[np.str_], guessed: Matrix, shares: Matrix) -> float:
         left[mine] -= left[mine].mean()
         right[mine] -= right[mine].mean()
     return float(np.clip(left @ right / (left @ left + 1e-9), 0.0, 1.0))
+
+
+def _corrected(sources: NDArray[np.str_], corrections: Matrix, missed: Matrix, weights: Matrix) -> float:
+    """By how much of the correction's differences times over estimates differ, among points that are near their source's best: none to all of it."""
+    left, right = corrections.copy(), missed.copy()
+    for source in set(sources.tolist()):
+        mine = sources == source
+        left[mine] -= np.average(left[mine], weights=weights[mine])
+        right[mine] -= np.average(right[mine], weights=weights[mine])
+    return float(np.clip((weights * left) @ right / ((weights * left) @ left + 1e-9), 0.0, 1.0))
 
 
 def _closeness(sources: NDArray[np.str_], times: Matrix) -> Matrix:

@@ -19,6 +19,7 @@ class PastResult:
         config: knob values, matched by name.
         time_us: None where it failed.
         estimate_us: what the same kind of estimate as this search's says of it; None without one.
+        described: what tells its build from other operators', where the estimate is the general one.
         resources: what its build needed, where known; without programs, which are its own workload's.
     """
 
@@ -27,6 +28,7 @@ class PastResult:
     config: Config
     time_us: float | None
     estimate_us: float | None = None
+    described: tuple[float, ...] | None = None
     resources: Resources | None = None
 
 
