@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -104,7 +104,7 @@ class CostSampler(BaseSampler):
         self._failures = 0  # of builds, which are no trials
         self._synced = 0
         self._built: set[int] = set()
-        self._widened = self._batches = 0
+        self._widened = self._batches = self._turns_of_builds = 0
         self._handed: set[int] = set()  # to be built
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -116,7 +116,7 @@ class CostSampler(BaseSampler):
         self._sync(study, trial.number)
         if not self._pool.listed:
             self._refresh()
-        number = self._choose(self._unknown())
+        number = self._choose(np.flatnonzero(~self._model.known))
         return {} if number is None else encoded(self._space, self._pool.configs[number])
 
     def sample_independent(self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution) -> Any:
@@ -164,15 +164,23 @@ class CostSampler(BaseSampler):
     def _worth_building(self, unknown: NDArray[np.intp], count: int) -> list[int]:
         """The most promising ones; every few builds, one that is a knob away from the best points."""
         self._batches += 1
-        gain = self._model.gain(self._model.lead(self._batches, self._count))[unknown]
-        order = unknown[np.argsort(-gain, kind="stable")]
-        near = self._beside(order) if len(self._model.times) >= _POLISH_FROM else order[:0]
+        ranked: dict[Lead, Iterator[int]] = {}
+        polishing: Iterator[int] = iter(())
         chosen: dict[int, None] = {}
-        ranked, polishing = iter(order.tolist()), iter(near.tolist())
-        while len(chosen) < min(count, len(order)):
+        while len(chosen) < min(count, len(unknown)):
+            # Where other workloads' results lead, they have a batch to themselves: decision 0031 has figures.
+            lead = self._model.lead(self._batches if self._model.past_leads else self._turns_of_builds, self._count)
+            if lead not in ranked:
+                order = unknown[np.argsort(-self._model.gain(lead)[unknown], kind="stable")]
+                ranked[lead] = iter(order.tolist())
+                if len(ranked) == 1 and len(self._model.times) >= _POLISH_FROM:
+                    polishing = iter(self._beside(order).tolist())
             self._widened += 1
             number = next(polishing, None) if self._widened % _POLISH == 0 else None
-            chosen[next(ranked) if number is None else number] = None
+            if number is None:
+                number = next(ranked[lead])
+                self._turns_of_builds += number not in chosen
+            chosen[number] = None
         return list(chosen)
 
     def _beside(self, numbers: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -208,10 +216,7 @@ class CostSampler(BaseSampler):
         """Points told or asked."""
         return len(self._model.times) + len(self._model.failed) + len(self._open)
 
-    def _unknown(self) -> np.ndarray[Any, np.dtype[np.intp]]:
-        return np.flatnonzero(~self._model.known)
-
-    def _choose(self, numbers: np.ndarray[Any, np.dtype[np.intp]]) -> int | None:
+    def _choose(self, numbers: NDArray[np.intp]) -> int | None:
         if not len(numbers):
             return None
         contrast = self._contrast()

@@ -214,6 +214,11 @@ class TimeModel:
         """Whether other workloads' results take part, but were not tried on one another."""
         return self._expected.hedged
 
+    @property
+    def past_leads(self) -> bool:
+        """Whether other workloads' results lead, if not every turn."""
+        return self._leads.first is Lead.PAST
+
     def lead(self, turn: int, count: int) -> Lead:
         """As `Leads.lead`."""
         return self._leads.lead(turn, count)
