@@ -75,6 +75,8 @@ def samples_of(path: Path) -> list[Sample]:
             rows.append(estimate.describe(record.config, record.resources, estimated))
             missed.append(math.log(time_us / estimated))
             times.append(time_us)
+        if not times:
+            continue
         closeness = (min(times) / np.array(times)) ** CLOSENESS
         found.append(Sample(family_of(path), path.name, np.array(rows), np.array(missed), closeness))
     return found
@@ -124,7 +126,9 @@ def train(samples: Sequence[Sample], mean: np.ndarray, deviation: np.ndarray) ->
 def write(samples: Sequence[Sample], path: Path) -> None:
     """Train on some samples, and write the weights."""
     described = np.concatenate([sample.described for sample in samples])
-    mean, deviation = described.mean(axis=0).round(DIGITS), (described.std(axis=0) + 1e-6).round(DIGITS)
+    # What never differs is as far from its mean as it is.
+    mean, deviation = described.mean(axis=0).round(DIGITS), described.std(axis=0).round(DIGITS)
+    deviation[deviation == 0] = 1.0
     weights = Weights(
         names=list(NAMES),
         mean=mean.tolist(),
@@ -133,6 +137,7 @@ def write(samples: Sequence[Sample], path: Path) -> None:
         trained_on=sorted({sample.operator for sample in samples}),
         device=DEVICE,
     )
+    assert all(np.isfinite(value).all() for network in weights.layers for layer in network for value in layer), "the training diverged"
     path.write_bytes(msgspec.json.encode(weights) + b"\n")
     print(f"{path}: {len(samples)} workloads of {len(weights.trained_on)} recordings, {path.stat().st_size:,} bytes", flush=True)
 
@@ -142,12 +147,14 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--recorded", type=Path, nargs="+", default=sorted(DATA.glob("*.jsonl.gz")), metavar="FILE")
     parser.add_argument("--held-out", type=Path, metavar="DIR", help="a network for each family, trained without it, into this folder")
     parser.add_argument("--families", nargs="+", metavar="FAMILY", help="of --held-out, only these")
-    parser.add_argument("-o", "--out", type=Path, default=SHIPPED)
+    parser.add_argument("-o", "--out", type=Path, help="default: what is shipped")
     args = parser.parse_args(argv)
+    if args.out is None and args.held_out is None and args.recorded != sorted(DATA.glob("*.jsonl.gz")):
+        parser.error("--recorded without -o would replace what is shipped by what some recordings say")
     torch.set_num_threads(1)
     samples = [sample for path in args.recorded if not path.name.startswith(LEFT_OUT) for sample in samples_of(path)]
     if args.held_out is None:
-        write(samples, args.out)
+        write(samples, args.out or SHIPPED)
         return 0
     args.held_out.mkdir(parents=True, exist_ok=True)
     for family in args.families or sorted({family_of(path) for path in args.recorded}):

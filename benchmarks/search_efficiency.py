@@ -144,7 +144,11 @@ def family_of(path: Path) -> str:
 def hold_out(path: Path, folder: Path | None) -> None:
     """Let searches have what was learned of all operators without a recording's own; what is shipped where no folder is given."""
     if folder is not None:
-        network = pretrained.Network(pretrained.read_weights(folder / f"{family_of(path)}.json"))
+        weights = folder / f"{family_of(path)}.json"
+        try:
+            network = pretrained.network_of(weights.read_bytes())
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{weights}: {error}; pretrain.py --held-out {folder} makes it") from error
         pretrained.shipped = lambda: network
 
 

@@ -10,13 +10,15 @@ from tilewright.operator import OperatorSpec
 from tilewright.product import OVERHEAD_REGISTERS, occupancy
 from tilewright.record import Config, Resources
 from tilewright.target import Target
-from tilewright.tiles import named_stages
+from tilewright.tiles import stage_namer
 from tilewright.workload import Workload
 
 # Where a build does not say: as in the general estimate.
 _WARPS: Final = 4
-# Results of a thread that are as good as none, so that few and very few are not doublings apart.
+# Results of a thread that are as good as none, so that few and very few are not doublings apart. guess.
 _NO_RESULTS: Final = 1e-3
+# Stages from which more say no more. guess.
+_MOST_STAGES: Final = 16
 
 # Of a config, its build, and the general estimate in µs.
 Describe = Callable[[Config, Resources, float], tuple[float, ...]]
@@ -34,7 +36,7 @@ NAMES: Final = (
     "imbalance",
     "bytes",
     "bytes_a_thread",
-    "operations",
+    "operations_a_thread",
     "results",
     "results_a_thread",
     "scratch",
@@ -50,7 +52,8 @@ NAMES: Final = (
 def describe_for(spec: OperatorSpec, workload: Workload, target: Target) -> Describe:
     """What describes a workload's candidates: logarithms, to base 2 but for the estimate's, by `NAMES`.
 
-    Of a program: warps, registers of a thread and what it spills, shared memory, stack, bytes of the operands, operations and results.
+    Of a program: warps, registers of a thread and what it spills, shared memory, stack; its share of the operands' bytes and of the results, and of these
+    and of the operations each of its threads' own.
     Of a multiprocessor: programs that it holds, their warps, registers and shared memory in bytes; programs that it is given, and these over those that it
     holds; how much of the waves is filled, and the busiest one's share over the mean.
     Of the launch: scratch as a share of the operands' bytes, and these for each thread that the device holds. Stages, by the knob's name, are as they are,
@@ -58,7 +61,7 @@ def describe_for(spec: OperatorSpec, workload: Workload, target: Target) -> Desc
     """
     flops, bytes_moved = float(spec.flops(workload)), max(float(spec.bytes_moved(workload)), 1.0)
     results = max(prod(output.shape) for output in spec.outputs(workload).values())
-    sms = target.sm_count
+    sms, stages_of = target.sm_count, stage_namer(workload)
 
     def describe(config: Config, resources: Resources, time_us: float) -> tuple[float, ...]:
         warps, registers = resources.num_warps or _WARPS, resources.registers or OVERHEAD_REGISTERS
@@ -88,7 +91,7 @@ def describe_for(spec: OperatorSpec, workload: Workload, target: Target) -> Desc
             log2(resident * threads * registers * 4),
             log2(1 + resident * shared),
             log2(bytes_moved / (sms * resident * threads)),
-            float(named_stages(config)),
+            float(min(stages_of(config), _MOST_STAGES)),
         )
 
     return describe

@@ -76,13 +76,13 @@ class Kinship:
         estimate = self._estimates[key]
         try:
             estimated = estimate(config, resources) if estimate is not None and time_us is not None else None
-        except (LookupError, TypeError, ValueError, UsageError):  # written for another version of the template
-            estimated = None
-        if estimated is not None and not math.isfinite(estimated):
-            estimated = None
-        described = None
-        if estimated is not None and resources is not None and isinstance(estimate, GeneralEstimate):
-            described = estimate.describe(config, resources, estimated)
+            if estimated is not None and not math.isfinite(estimated):
+                estimated = None
+            described = None
+            if isinstance(estimate, GeneralEstimate) and estimated is not None and resources is not None:
+                described = estimate.describe(config, resources, estimated)
+        except (LookupError, TypeError, ValueError, ArithmeticError, UsageError):  # written for another version of the template
+            estimated = described = None
         return PastResult(
             source=f"{workload.key} {target.key}",
             features=self.place(workload, target),

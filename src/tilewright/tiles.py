@@ -76,10 +76,19 @@ def knob_namer(spec: OperatorSpec, workload: Workload) -> Callable[[Iterable[str
     return told
 
 
-def named_stages(config: Config) -> int:
-    """Stages of a pipeline, by the one knob that is named so; 0 without one."""
-    name = _only([name for name in config if _STAGES.fullmatch(name)])
-    return extent_of(config[name]) if name else 0
+def stage_namer(workload: Workload) -> Callable[[Config], int]:
+    """What tells a config's stages by the one knob that is named so, and not as a tile along a dim; 0 without one."""
+    dims = [_pattern(dim) for dim in workload.dims]
+    found: dict[tuple[str, ...], str | None] = {}  # by the config's knobs
+
+    def stages(config: Config) -> int:
+        names = tuple(config)
+        if names not in found:
+            found[names] = _only([name for name in names if _STAGES.fullmatch(name) and not any(dim.fullmatch(name) for dim in dims)])
+        name = found[names]
+        return max(extent_of(config[name]), 0) if name else 0
+
+    return stages
 
 
 def tile_namer(spec: OperatorSpec, workload: Workload) -> Callable[[Config], NamedTile | None]:

@@ -6,8 +6,10 @@ import math
 import random
 from collections.abc import Callable
 
+import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import tilewright.search.pretrained as pretrained
 from tilewright.descriptors import NAMES, describe_for
@@ -22,10 +24,11 @@ from tilewright.search.model import TimeModel
 from tilewright.search.past import Past
 from tilewright.search.past_result import PastResult
 from tilewright.search.pool import Pool
-from tilewright.search.pretrained import Correction, Network, Weights, corrections_of, shipped
+from tilewright.search.pretrained import Correction, Network, Weights, corrections_of, network_of, shipped
 from tilewright.search.wide import CostProposer
 from tilewright.space import Cfg, Space
 from tilewright.target import named_target
+from tilewright.tiles import stage_namer
 from tilewright.workload import Workload
 
 H200 = named_target("sm_90")
@@ -96,6 +99,10 @@ def test_descriptors_are_what_their_names_say():
     assert found["bytes"] == pytest.approx(math.log2(moved / 528)) and found["bytes_a_thread"] == pytest.approx(math.log2(moved / 528 / 128))
     results = 4096 * 1024 / 528
     assert found["results"] == pytest.approx(math.log2(1 + results)) and found["results_a_thread"] == pytest.approx(math.log2(1e-3 + results / 128))
+    assert found["operations_a_thread"] == pytest.approx(math.log2(1 + SOFTMAX.flops(ROWS) / 528 / 128))
+    more = replace(build, programs=133, scratch_bytes=moved, stack_bytes=7, spill_bytes=3)
+    odd = dict(zip(NAMES, describe_for(SOFTMAX, ROWS, H200)({}, more, 1.0), strict=True))
+    assert odd["imbalance"] == pytest.approx(math.log2(2 * 132 / 133)) and (odd["scratch"], odd["stack"], odd["spilled"]) == (1, 3, 2)
     assert found["register_bytes"] == pytest.approx(math.log2(8 * 128 * 64 * 4)) and found["shared_in_use"] == pytest.approx(math.log2(1 + 8 * 1023))
     assert found["bytes_a_slot"] == pytest.approx(math.log2(moved / (132 * 8 * 128)))
     assert found["estimate"] == 1 and found["stages"] == 3
@@ -106,6 +113,13 @@ def test_descriptors_of_a_build_that_says_little_are_numbers():
     assert np.isfinite(describe({}, Resources(shared_memory_bytes=0), 1.0)).all()
     assert np.isfinite(describe({"num_stages": 2, "stages": 5}, Resources(shared_memory_bytes=1 << 20, registers=255, num_warps=32, programs=1), 1e9)).all()
     assert describe({"num_stages": 2, "stages": 5}, Resources(shared_memory_bytes=0), 1.0)[-1] == 0  # two knobs named so say nothing
+    assert describe({"num_stages": 10**400}, Resources(shared_memory_bytes=0), 1.0)[-1] == 16
+
+
+def test_a_tile_along_a_dim_named_as_stages_are_is_no_number_of_stages():
+    stages = [stage_namer(Workload(operator="o", dims={dim: 64}, dtypes={}))({"S": 32, "num_stages": 3}) for dim in ("S", "s", "n")]
+    assert stages == [3, 3, 0]  # of a dim n, both are named so, and neither is believed
+    assert stage_namer(ROWS)({"S": 4}) == 4
 
 
 def test_a_network_is_evaluated_as_it_was_trained():
@@ -116,6 +130,13 @@ def test_a_network_is_evaluated_as_it_was_trained():
     hidden = (scaled[0] - scaled[1], 0.5 * scaled[0] + 1.0)
     silu = [one / (1 + math.exp(-one)) for one in hidden]
     assert Network(weights)(np.array([[5.0, 3.0]])) == pytest.approx([(2 * silu[0] + silu[1] + 0.25 + 1.0) / 2])
+
+
+def test_weights_of_other_descriptors_are_refused():
+    weights = Weights(names=["x"], mean=[0.0], deviation=[1.0], layers=[], trained_on=[], device="none")
+    for text, reason in ((msgspec.json.encode(weights), "of the descriptors x"), (b"{}", "no weights"), (b'{"names":null}', "no weights")):
+        with pytest.raises(ValueError, match=reason):
+            network_of(text)
 
 
 def test_the_shipped_network_is_of_these_descriptors_and_answers_anything():
@@ -133,8 +154,24 @@ def test_only_the_general_estimate_is_corrected():
         correction.grow(len(pool))
         correction.take([3, 4], [pool.configs[3], pool.configs[4]], [needs(pool.configs[3])] * 2, [1.0, math.inf])
         assert bool(correction) == corrected and bool(correction.mean[3]) == corrected and correction.mean[4] == 0
+    correction.take([3], [pool.configs[3]], [needs(pool.configs[3])], [math.inf])  # foreseen to run, and cannot
+    assert correction.mean[3] == 0
+    correction.take([3], [pool.configs[3]], [needs(pool.configs[3])], [1.0])
     correction.keep(np.array([3]))
     assert len(correction.mean) == 1 and correction.mean[0] != 0
+
+
+def test_points_that_are_not_built_are_corrected_once_their_builds_are_foreseen():
+    model = TimeModel(Pool(SPACE, seed=0), estimate())
+    for number in (0, 50, 100):
+        model.build(number, needs(model.pool.configs[number]))
+    mean, _ = model.predict(Lead.CORRECTED)
+    assert len(set(mean.tolist())) == 1  # nothing is foreseen yet, so built and unbuilt are told apart by nothing
+    for number in (150, 200, 250):
+        model.build(number, needs(model.pool.configs[number]))
+    apart = model.predict(Lead.CORRECTED)[0] - model.predict(Lead.ESTIMATE)[0]
+    unbuilt = np.delete(np.arange(len(model.pool)), [0, 50, 100, 150, 200, 250])
+    assert np.ptp(apart[unbuilt]) > 0.05 and (model._correction.mean[unbuilt] != 0).all()
 
 
 def test_the_correction_and_the_estimate_alone_take_turns():
@@ -147,6 +184,41 @@ def test_the_correction_and_the_estimate_alone_take_turns():
         *(Lead.PAST, Lead.ESTIMATE, Lead.PAST, Lead.CORRECTED, Lead.PAST, Lead.ESTIMATE, Lead.PAST, Lead.CORRECTED),
         *(Lead.PAST, Lead.PAST),
     ]  # fmt: skip
+
+
+def test_builds_take_turns_between_who_may_lead(monkeypatch: pytest.MonkeyPatch):
+    """Alone, a correction that is wrong would have only what it likes built, and nothing else could be measured."""
+    count = len(CONFIGS)
+    liked = {Lead.CORRECTED: np.arange(count, dtype=float), Lead.ESTIMATE: -np.arange(count, dtype=float)}
+    monkeypatch.setattr(TimeModel, "gain", lambda self, lead=None: liked[lead])
+    proposer = make_proposer("cost", SPACE, seed=0, estimate=estimate())
+    assert isinstance(proposer, CostProposer)
+    proposer.built(CONFIGS[100], needs(CONFIGS[100]))
+    pool = proposer._sampler._model.pool
+    assert len(pool) == count
+    wanted = [pool.number(config) for config in proposer._sampler.widen(proposer.study, 8)]
+    assert sorted(wanted) == [0, 1, 2, 3, count - 4, count - 3, count - 2, count - 1]
+
+
+def test_how_far_who_leads_is_believed_and_what_results_make_of_it():
+    pool = Pool(SPACE, seed=0)
+    cold, led = TimeModel(pool, estimate()), TimeModel(pool, estimate(), past_of(lambda described: 0.5 * shipped()(described)))
+    assert [part.tolist() for part in cold._leads.beliefs(Lead.CORRECTED)] == [[1.0, 0.0, 0.8], [0.3, 0.0, 1.0]]
+    assert [part.tolist() for part in cold._leads.beliefs(Lead.ESTIMATE)] == [[1.0, 0.0, 0.0], [0.3, 0.0, 0.0]]
+    believed, allowed = led._leads.beliefs(Lead.CORRECTED)
+    assert believed[2] == pytest.approx(0.5, abs=0.02) and allowed[2] == 0.2 and believed[1] == 0
+    assert led._leads.beliefs(Lead.PAST)[0][1] == led._expected.trust > 0.3 and led._leads.beliefs(Lead.PAST)[0][2] == 0
+    corrections = np.linspace(-1, 1, 20)
+    told_of = np.column_stack([np.zeros(20), np.zeros(20), corrections])
+    shares = [cold._leads.shares(Lead.CORRECTED, told_of, truth * corrections, 0.2)[2] for truth in (1.2, 0.0, -1.0)]
+    assert shares == pytest.approx([1.2, 0.0, 0.0], abs=0.02)
+
+
+def test_other_workloads_that_hardly_held_do_not_take_the_correction_away():
+    past = past_of(slower)
+    past.trust = 0.1
+    model = TimeModel(Pool(SPACE, seed=0), estimate(), past)
+    assert {model.lead(turn, turn) for turn in range(9, 20)} == {Lead.CORRECTED, Lead.ESTIMATE}
 
 
 def past_of(truth: Callable[[Matrix], Matrix]) -> Past:

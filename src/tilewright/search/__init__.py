@@ -74,7 +74,7 @@ def make_proposer(
         seed: of all draws; equal seeds and equal results give equal proposals.
         history: configs with their time in µs (None for failed ones) known from before. They are learnt from where the
             searcher learns, and not proposed again.
-        estimate: an analytic estimate of a config's time, for searchers that use one.
+        estimate: an analytic estimate of a config's time, for searchers that use one. A `GeneralEstimate` is corrected by what is learned of many operators.
         past: results of other workloads, for searchers that learn from them.
         features: what tells this workload from theirs.
         relate: makes such a result of what is heard of another workload of the session.

@@ -48,7 +48,9 @@ class Leads:
     @property
     def first(self) -> Lead:
         """Who knows most."""
-        if self._expected.trust > 0:
+        # Other workloads of whose results little held take no part where the estimate is corrected, or the correction would be given up for them.
+        expected = self._expected
+        if expected.trust > 0 and (expected.led or expected.hedged or not self._correction):
             return Lead.PAST
         return Lead.CORRECTED if self._correction else Lead.ESTIMATE
 
@@ -61,9 +63,14 @@ class Leads:
             return Lead.CORRECTED if self._correction and turn % 4 == 3 else Lead.ESTIMATE
         return Lead.ESTIMATE if turn % 2 == 1 and count < _ALTERNATED else self.first
 
-    def told_of(self, base: Matrix) -> Matrix:
-        """What points are told apart by, given the log of their estimates, `[points, 3]`."""
-        return np.column_stack([base, self._expected.mean, self._correction.mean])
+    def told_of(self, base: Matrix, *, learnt: bool) -> Matrix:
+        """What points are told apart by, `[points, 3]`.
+
+        Args:
+            base: log of their estimates.
+            learnt: whether the builds of those that are not built are foreseen, and may be corrected like the others.
+        """
+        return np.column_stack([base, self._expected.mean, self._correction.mean if learnt else np.zeros(len(base))])
 
     def beliefs(self, lead: Lead) -> tuple[Matrix, Matrix]:
         """By how much of these differences times are thought to differ, and by how much more or less they may, `[3]`."""

@@ -229,7 +229,7 @@ class TimeModel:
         base, doubt = self._base()
         able = ~np.isposinf(self._physics)
         self._expected.ask(base - (base[able].min() if able.any() else 0.0))
-        told_of = self._leads.told_of(base)
+        told_of = self._leads.told_of(base, learnt=len(self._foresight) >= FIRST or not np.isnan(self._physics).any())
         if not self.times:
             return base + told_of[:, 1:] @ self._leads.beliefs(lead)[0][1:], np.hypot(doubt, self._spread)
         if self._stale:

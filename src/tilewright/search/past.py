@@ -68,7 +68,7 @@ class Past:
         rows = encoding.rows([carried(encoding, usable[number].config) for number in kept])
         sources, times = sources[kept], times[kept]
         self._closeness: Matrix = _closeness(sources, times)
-        corrections = corrections_of([usable[number].described for number in kept])
+        corrections = corrections_of([usable[number].described if estimated else None for number in kept])
         self.corrected = _corrected(sources, corrections, np.log(times) - estimates[kept], self._closeness)
         self._base: Matrix = estimates[kept]
         self._values: Matrix = np.log(times) - self._base

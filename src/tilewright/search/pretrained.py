@@ -6,7 +6,6 @@ import functools
 import math
 from collections.abc import Sequence
 from importlib.resources import files
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -32,8 +31,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
         names: of the descriptors, in order.
         mean, deviation: of each, by which descriptors are scaled.
         layers: of each network weights, `[outputs][inputs]`, and biases, `[outputs]`; SiLU between them, one number in the end.
-        trained_on: recordings.
-        device: on which these were made.
+        trained_on, device: recordings, and on what they were made, for who reads the file.
     """
 
     names: list[str]
@@ -65,21 +63,28 @@ class Network:
         return answers
 
 
-def read_weights(path: Path) -> Weights:
-    """Weights from a file.
+def network_of(text: bytes) -> Network:
+    """The network that a file holds.
+
+    Args:
+        text: JSON of `Weights`.
 
     Raises:
-        msgspec.MsgspecError: the file holds none.
+        ValueError: it holds none, or one of other descriptors.
     """
-    return msgspec.json.decode(path.read_bytes(), type=Weights)
+    try:
+        weights = msgspec.json.decode(text, type=Weights)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"no weights: {error}") from error
+    if tuple(weights.names) != NAMES:
+        raise ValueError(f"weights are of the descriptors {', '.join(weights.names)}; these are {', '.join(NAMES)}")
+    return Network(weights)
 
 
 @functools.cache
 def shipped() -> Network:
     """The network that comes with Tilewright."""
-    weights = msgspec.json.decode((files("tilewright.search") / _WEIGHTS).read_bytes(), type=Weights)
-    assert tuple(weights.names) == NAMES, "trained on other descriptors"
-    return Network(weights)
+    return network_of((files("tilewright.search") / _WEIGHTS).read_bytes())
 
 
 def corrections_of(described: Sequence[tuple[float, ...] | None]) -> Matrix:
@@ -120,6 +125,7 @@ class Correction:
         """Take in what builds of points need, and the log of their estimates; those that cannot run are left at 0."""
         if self._describe is None:
             return
+        self.mean[np.asarray(numbers)] = 0.0
         logs = np.asarray(estimates, dtype=float)
         able = np.flatnonzero(np.isfinite(logs))
         if len(able):
