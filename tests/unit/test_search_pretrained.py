@@ -214,11 +214,15 @@ def test_how_far_who_leads_is_believed_and_what_results_make_of_it():
     assert shares == pytest.approx([1.2, 0.0, 0.0], abs=0.02)
 
 
-def test_other_workloads_that_hardly_held_do_not_take_the_correction_away():
-    past = past_of(slower)
-    past.trust = 0.1
-    model = TimeModel(Pool(SPACE, seed=0), estimate(), past)
-    assert {model.lead(turn, turn) for turn in range(9, 20)} == {Lead.CORRECTED, Lead.ESTIMATE}
+def test_other_workloads_that_hardly_held_do_not_take_the_correction_away(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pretrained, "shipped", lambda: slower)
+    weak, none = past_of(slower), past_of(slower)
+    weak.trust, none.trust = 0.1, 0.0
+    models = [TimeModel(Pool(SPACE, seed=0), estimate(), past) for past in (weak, none)]
+    assert models[0].lead(9, 9) is Lead.PAST and models[1].lead(9, 9) is Lead.ESTIMATE and models[1].lead(10, 10) is Lead.CORRECTED
+    believed, allowed = models[0]._leads.beliefs(Lead.PAST)
+    assert believed.tolist() == pytest.approx([1.0, 0.1, 1.0], abs=0.02) and allowed[2] == 0.2
+    assert models[1]._leads.beliefs(Lead.CORRECTED)[0].tolist() == [1.0, 0.0, 0.8]  # where nothing held, what they say of the correction is nothing either
 
 
 def past_of(truth: Callable[[Matrix], Matrix]) -> Past:

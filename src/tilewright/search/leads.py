@@ -48,9 +48,7 @@ class Leads:
     @property
     def first(self) -> Lead:
         """Who knows most."""
-        # Other workloads of whose results little held take no part where the estimate is corrected, or the correction would be given up for them.
-        expected = self._expected
-        if expected.trust > 0 and (expected.led or expected.hedged or not self._correction):
+        if self._expected.trust > 0:
             return Lead.PAST
         return Lead.CORRECTED if self._correction else Lead.ESTIMATE
 
@@ -76,8 +74,9 @@ class Leads:
         """By how much of these differences times are thought to differ, and by how much more or less they may, `[3]`."""
         expected = self._expected
         trust = expected.trust if lead is Lead.PAST else 0.0
-        share, may = (expected.corrected, _TOLD_DEVIATION) if expected.led else (_SHARE, _SHARE_DEVIATION)
-        corrected = lead is Lead.CORRECTED
+        share, may = (expected.corrected, _TOLD_DEVIATION) if expected.trust > 0 else (_SHARE, _SHARE_DEVIATION)
+        # Other workloads of whose results little held do not take the correction's place.
+        corrected = bool(self._correction) and (lead is Lead.CORRECTED or (lead is Lead.PAST and not expected.led and not expected.hedged))
         believed = np.array([expected.slope if lead is Lead.ESTIMATE else 1.0, trust, share * corrected])
         return believed, np.array([_SLOPE_DEVIATION * self._estimated, _TRUST_DEVIATION * (trust > 0), may * corrected])
 
