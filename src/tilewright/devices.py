@@ -33,11 +33,6 @@ from tilewright.workload import Workload, parse_key
 
 # To set aside for a race: eight to ten racers took 0.23 to 0.43 s (six bf16 GEMMs, H200, 2026-11, benchmarks/tune_bars.py).
 RACE_S: Final = 0.5
-# Builds a measurement. Compiling is the bottleneck: 15 builders give some 30 candidates a second, and the device measures 50 (H200, 2026-11). The general estimate
-# says nothing before the build, so it has more to choose from: with 2, builders were busy for 26 to 39% of cold sessions of 32 trials of two operators
-# (H200, 2026-11), and searches of 32 measurements ended 1% further from the optimum, on five recordings, than with 4 (decision 0031).
-_WIDTH: Final = 2
-_WIDTH_GENERAL: Final = 4
 
 
 def open_device(
@@ -134,7 +129,8 @@ def _open_children(
         # Results are told in the order asked, so a slow build holds up those behind it: with one candidate for each builder, 5 of 15
         # were at work on average (matmul, 226 trials in 24 s, H200 machine with 16 cores, 2026-11).
         lookahead=2 * jobs,
-        width=_WIDTH if operator.spec.predict is not None else _WIDTH_GENERAL,
+        # Compiling is the bottleneck: 15 builders give some 30 candidates a second, and the device measures 50 (H200, 2026-11).
+        width=2,
         spec=operator.spec,
         folder=operator.folder,
         template_hashes=frozenset(template.hash for template in operator.templates.values()),
