@@ -26,11 +26,10 @@ import tilewright.estimate
 from tilewright.estimate import GeneralEstimate, estimate_for
 from tilewright.recorded import build_of
 from tilewright.search import pretrained
+from tilewright.search.leads import SHARE
 
 HALVES = 30
 FIRST = (8, 32)
-# What a search believes of a correction before it has results.
-SHARE = 0.8
 
 
 def without_depth() -> None:

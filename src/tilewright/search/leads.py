@@ -17,7 +17,7 @@ _SLOPE_DEVIATION: Final = 0.3
 _TRUST_DEVIATION: Final = 0.5
 # What is thought of the share of the correction that holds, and how far from it it may be; where other workloads tell the share, so far. Decision 0031 has
 # figures for the first two, the last is a guess.
-_SHARE: Final = 0.8
+SHARE: Final = 0.8
 _SHARE_DEVIATION: Final = 1.0
 _TOLD_DEVIATION: Final = 0.2
 # Choices of which every second one is the estimate's alone. What leads all of them chooses only points that it likes, and nobody learns whether it is
@@ -74,7 +74,7 @@ class Leads:
         """By how much of these differences times are thought to differ, and by how much more or less they may, `[3]`."""
         expected = self._expected
         trust = expected.trust if lead is Lead.PAST else 0.0
-        share, may = (expected.corrected, _TOLD_DEVIATION) if expected.trust > 0 else (_SHARE, _SHARE_DEVIATION)
+        share, may = (expected.corrected, _TOLD_DEVIATION) if expected.trust > 0 else (SHARE, _SHARE_DEVIATION)
         # Other workloads of whose results little held do not take the correction's place.
         corrected = bool(self._correction) and (lead is Lead.CORRECTED or (lead is Lead.PAST and not expected.led and not expected.hedged))
         believed = np.array([expected.slope if lead is Lead.ESTIMATE else 1.0, trust, share * corrected])

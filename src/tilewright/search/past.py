@@ -69,7 +69,7 @@ class Past:
         sources, times = sources[kept], times[kept]
         self._closeness: Matrix = _closeness(sources, times)
         corrections = corrections_of([usable[number].described if estimated else None for number in kept])
-        self.corrected = _corrected(sources, corrections, np.log(times) - estimates[kept], self._closeness)
+        self.corrected = _held(sources, corrections, np.log(times) - estimates[kept], self._closeness)
         self._base: Matrix = estimates[kept]
         self._values: Matrix = np.log(times) - self._base
         relative, slower = self._base.copy(), np.log(times)
@@ -82,7 +82,7 @@ class Past:
             slower[mine] -= slower[mine].min()
         self._estimated, self._relative = estimated, relative
         shares, guessed = np.exp(-slower), np.exp(-relative)
-        self.slope = _slope(sources, guessed, shares)
+        self.slope = _held(sources, guessed, shares, np.ones(len(kept)))
         missed = shares - self.slope * guessed if estimated else self._values
         self._usually = float(missed.mean()) if estimated and len(kept) else 0.0
         self._missed: Matrix = missed - self._usually
@@ -196,19 +196,9 @@ def _spread(sources: NDArray[np.str_], times: Matrix, places: Matrix, here: Matr
     return np.array(chosen, dtype=np.intp)
 
 
-def _slope(sources: NDArray[np.str_], guessed: Matrix, shares: Matrix) -> float:
-    """By how much of the estimate's differences the shares of each source's best speed differ: none to all of it."""
-    left, right = guessed.copy(), shares.copy()
-    for source in set(sources.tolist()):
-        mine = sources == source
-        left[mine] -= left[mine].mean()
-        right[mine] -= right[mine].mean()
-    return float(np.clip(left @ right / (left @ left + 1e-9), 0.0, 1.0))
-
-
-def _corrected(sources: NDArray[np.str_], corrections: Matrix, missed: Matrix, weights: Matrix) -> float:
-    """By how much of the correction's differences times over estimates differ, among points that are near their source's best: none to all of it."""
-    left, right = corrections.copy(), missed.copy()
+def _held(sources: NDArray[np.str_], said: Matrix, found: Matrix, weights: Matrix) -> float:
+    """By how much of what was said of each source's results, up to a constant, they differ, by least squares: by none to all of it."""
+    left, right = said.copy(), found.copy()
     for source in set(sources.tolist()):
         mine = sources == source
         left[mine] -= np.average(left[mine], weights=weights[mine])
